@@ -1,0 +1,51 @@
+"""Continue-as-new at a checkpoint: nothing of the task changes but the run id."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.kit.conftest import Tasks
+from tests.kit.test_questions import accept, parked
+from tests.support import eventually
+from workflows.kit.contract import TASK_MEMO
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_answers_and_keys_survive_many_rollovers(tasks: Tasks) -> None:
+    run = await tasks.start("kit_loop", steps=30)
+    first = await run.handle.describe()
+    keys: list[str] = []
+    for number in range(30):
+
+        async def fresh() -> str | None:
+            new = [key for key in (await run.view()).get("inputRequests", {}) if key not in keys]
+            return new[0] if new else None
+
+        key = await eventually(fresh, what=f"question {number}")
+        keys.append(key)
+        await run.update({key: accept(confirm=number % 3 == 0)})
+    result = await run.result()
+    assert result["structuredContent"]["answers"] == [number % 3 == 0 for number in range(30)]
+    assert len(set(keys)) == 30
+    last = await run.handle.describe()
+    assert last.run_id != first.run_id
+    assert (await last.memo())[TASK_MEMO] == (await first.memo())[TASK_MEMO]
+
+
+async def test_an_open_question_keeps_its_key_and_its_answer_over_rollovers(tasks: Tasks) -> None:
+    run = await tasks.start("kit_loop_open")
+    (key,) = await parked(run)
+    changed_at = (await run.view())["changedAt"]
+    first = (await run.handle.describe()).run_id
+
+    async def rolled_over() -> bool:
+        return (await run.handle.describe()).run_id != first
+
+    await eventually(rolled_over, what="a rollover")
+    assert list(await parked(run)) == [key]
+    assert (await run.view())["changedAt"] == changed_at
+    await asyncio.gather(*(run.update({key: accept(confirm=value)}) for value in (True, True, True)))
+    assert (await run.result())["structuredContent"]["stopped"] is True

@@ -1,0 +1,261 @@
+"""Tools that the kit's tests run; module level, because Temporal refuses local workflow classes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, Field, field_validator
+from temporalio import activity, workflow
+from temporalio.exceptions import is_cancelled_exception
+from temporalio.workflow import ActivityCancellationType
+
+from workflows.kit import Declined, Form, JsonRpcError, Task, ToolError, tool
+
+
+class Nothing(BaseModel):
+    pass
+
+
+class Confirm(Form):
+    confirm: bool
+
+
+class Size(StrEnum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Order(Form):
+    size: Size
+    count: int = Field(ge=1, le=9)
+
+    @field_validator("count")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
+
+
+class Mode(BaseModel):
+    mode: str = ""
+    steps: int = 1
+
+
+@activity.defn(name="kit_step")
+async def kit_step(seconds: float) -> str:
+    """Heartbeats, and finishes with a value even when it is cancelled."""
+    for _ in range(int(seconds * 20)):
+        activity.heartbeat()
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            return "finished all the same"
+    return "finished"
+
+
+@activity.defn(name="kit_fail")
+async def kit_fail(kind: str) -> None:
+    if kind == "declared":
+        raise ToolError("declared by the activity")
+    raise ValueError("undeclared")
+
+
+@tool(name="kit_ask", description="Asks in the way its mode says.", client_capabilities={"elicitation": {}})
+class Ask(Task[Mode, dict[str, Any]]):
+    async def execute(self, arguments: Mode) -> dict[str, Any]:
+        return {"answers": await getattr(self, arguments.mode)(arguments)}
+
+    async def one(self, _: Mode) -> list[Any]:
+        return [(await self.elicit("Sure?", Confirm, key="sure")).confirm]
+
+    async def sequential(self, arguments: Mode) -> list[Any]:
+        return [(await self.elicit("Sure?", Confirm, key="sure")).confirm for _ in range(arguments.steps)]
+
+    async def parallel(self, arguments: Mode) -> list[Any]:
+        forms = await asyncio.gather(*(self.elicit("Sure?", Confirm) for _ in range(arguments.steps)))
+        return [form.confirm for form in forms]
+
+    async def validated(self, _: Mode) -> list[Any]:
+        order = await self.elicit("How many?", Order, key="order")
+        return [order.size, order.count]
+
+    async def deadline(self, _: Mode) -> list[Any]:
+        try:
+            return [(await self.elicit("Sure?", Confirm, deadline=timedelta(seconds=1))).confirm]
+        except Declined as declined:
+            return [declined.action, declined.expired]
+
+    async def default(self, _: Mode) -> list[Any]:
+        form = await self.elicit("Sure?", Confirm, deadline=timedelta(seconds=1), on_deadline=Confirm(confirm=False))
+        return [form.confirm]
+
+    async def choice(self, _: Mode) -> list[Any]:
+        return [await self.choose("Which?", {"a": "The first", "b": "The second"}, key="which")]
+
+    async def sampled(self, _: Mode) -> list[Any]:
+        return [await self.ask("sampling/createMessage", {"messages": [], "maxTokens": 1})]
+
+
+@tool(name="kit_end", description="Ends in the way its mode says.")
+class End(Task[Mode, Any]):
+    async def execute(self, arguments: Mode) -> Any:
+        return await getattr(self, arguments.mode)()
+
+    async def text(self) -> Any:
+        return "done"
+
+    async def model(self) -> Any:
+        return Mode(mode="done")
+
+    async def tool_error(self) -> Any:
+        raise ToolError("no such record")
+
+    async def rpc_error(self) -> Any:
+        raise JsonRpcError(4711, "bad ✓", {"k": [1, None]})
+
+    async def bug(self) -> Any:
+        raise KeyError("secret detail")
+
+    async def huge_bug(self) -> Any:
+        raise ValueError("x" * 3_000_000)
+
+    async def exit(self) -> Any:
+        raise SystemExit(3)
+
+    async def child_exit(self) -> Any:
+        await asyncio.gather(self.exit())
+
+    async def unheard_child(self) -> Any:
+        lost = asyncio.create_task(self.bug())
+        await workflow.sleep(0.01)
+        return lost.done()
+
+    async def heard_child(self) -> Any:
+        child = asyncio.create_task(self.bug())
+        await workflow.sleep(0.01)
+        try:
+            await child
+        except KeyError:
+            return "heard"
+
+    async def base_exception(self) -> Any:
+        raise BaseException("neither")  # noqa: TRY002
+
+    async def unserialisable(self) -> Any:
+        return {"a", "b"}
+
+    async def not_finite(self) -> Any:
+        return {"n": float("nan"), "i": [float("inf")]}
+
+    async def too_large(self) -> Any:
+        return "x" * 2_000_000
+
+    async def activity_declared(self) -> Any:
+        await workflow.execute_activity(kit_fail, "declared", start_to_close_timeout=timedelta(seconds=5))
+
+
+@tool(name="kit_stop", description="Is cancelled while it waits in the way its mode says.")
+class Stop(Task[Mode, list[str]]):
+    async def execute(self, arguments: Mode) -> list[str]:
+        self.seen: list[str] = []
+        try:
+            await self.wait(arguments.mode)
+            self.seen.append("step returned")
+            await workflow.sleep(60)
+            self.seen.append("went on")
+        except BaseException as error:
+            if not is_cancelled_exception(error):
+                raise
+            self.seen.append("cancelled")
+            async with asyncio.TaskGroup() as group:  # unwinding may use everything
+                group.create_task(workflow.sleep(0.01))
+        return self.seen
+
+    async def wait(self, mode: str) -> None:
+        if mode == "sleep":
+            await workflow.sleep(60)
+        elif mode == "shield":
+            await asyncio.shield(asyncio.create_task(workflow.sleep(0.5)))
+        elif mode == "swallow":
+            try:
+                await workflow.sleep(60)
+            except asyncio.CancelledError:
+                self.seen.append("swallowed")
+        elif mode == "question":
+            await self.elicit("Sure?", Confirm)
+        else:
+            await workflow.execute_activity(
+                kit_step,
+                1.0,
+                start_to_close_timeout=timedelta(seconds=30),
+                heartbeat_timeout=timedelta(seconds=2),
+                cancellation_type=ActivityCancellationType[mode],
+            )
+
+
+@tool(name="kit_unwind", description="Unwinds in the way its mode says.")
+class Unwind(Task[Mode, str]):
+    async def execute(self, arguments: Mode) -> str:
+        try:
+            await workflow.sleep(3600)
+        except asyncio.CancelledError:
+            if arguments.mode == "complete":
+                return "finished anyway"
+            if arguments.mode == "tool_error":
+                raise ToolError("could not undo") from None
+            if arguments.mode == "break":
+                raise RuntimeError("rollback broke") from None
+            raise
+        return "slept"
+
+
+class Loop(BaseModel):
+    index: int
+    answers: list[bool]
+
+
+@tool(name="kit_loop", description="Asks again and again, with checkpoints.")
+class Looping(Task[Mode, dict[str, Any]]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> dict[str, Any]:
+        state = self.state or Loop(index=0, answers=[])
+        for index in range(state.index, arguments.steps):
+            form = await self.elicit("Sure?", Confirm, key="sure")
+            state = Loop(index=index + 1, answers=[*state.answers, form.confirm])
+            await self.checkpoint(state)
+        return {"answers": state.answers}
+
+
+@tool(name="kit_loop_open", description="Keeps one question open over its checkpoints.")
+class OpenLoop(Task[Mode, dict[str, Any]]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> dict[str, Any]:
+        state = self.state or Loop(index=0, answers=[])
+        question = asyncio.create_task(self.elicit("Stop now?", Confirm))
+        while not question.done():
+            await workflow.wait_condition(question.done, timeout=timedelta(milliseconds=20)) if False else None
+            await workflow.sleep(0.02)
+            state = Loop(index=state.index + 1, answers=[])
+            if not question.done():
+                await self.checkpoint(state)
+        return {"stopped": question.result().confirm, "steps": state.index}
+
+
+@tool(name="kit_before", description="Asks before a handle is given.", task="required")
+class Before(Task[Nothing, str]):
+    async def before_handle(self, arguments: Nothing) -> None:
+        self.confirmed = await self.elicit("Sure?", Confirm, key="sure")
+
+    async def execute(self, arguments: Nothing) -> str:
+        await workflow.sleep(0.1)
+        return str(self.confirmed.confirm)
+
+
+TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, Before)
+ACTIVITIES = (kit_step, kit_fail)

@@ -1,0 +1,168 @@
+"""The contract between a task's workflow and whatever serves it: names, shapes, failure types.
+
+Language-neutral and frozen once shipped: fields may be added, never renamed or given another meaning, and a reader ignores
+what it does not know. Everything here is JSON on the wire (`json/plain` payloads), so a workflow in any language can speak it.
+`docs/contract.md` is this module in prose.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+CONTRACT_VERSION: Final = 1
+
+TASK_MEMO: Final = "mcp_task"
+"""Memo key written once, by whoever starts the run: a `TaskMemo`. A run without it is not a task."""
+
+VIEW_MEMO: Final = "mcp_view"
+"""Memo key upserted by the workflow in the workflow task that changed it: a `TaskView`, or an `OmittedView`."""
+
+VIEW_QUERY: Final = "mcp_task"
+"""Query that answers a `TaskView`. Pure."""
+
+UPDATE_SIGNAL: Final = "mcp_update"
+"""Signal that delivers an `UpdateSignal`."""
+
+STATUS_ATTRIBUTE: Final = "McpTaskStatus"
+TOOL_ATTRIBUTE: Final = "McpTool"
+OWNER_ATTRIBUTE: Final = "McpOwner"
+SEARCH_ATTRIBUTES: Final = (STATUS_ATTRIBUTE, TOOL_ATTRIBUTE, OWNER_ATTRIBUTE)
+"""Keyword search attributes, for lists only; visibility is eventually consistent, so they never answer tasks/get."""
+
+TOOL_ERROR: Final = "mcp.ToolError"
+"""Failure type of a declared tool error: the task is `completed` with `isError: true` and the failure's message."""
+
+JSONRPC_ERROR: Final = "mcp.JsonRpcError"
+"""Failure type of a JSON-RPC error: details[0] is `{code, message, data?}`; the task is `failed` with exactly that."""
+
+EXPIRED: Final = "mcp.Expired"
+"""Failure type of a run whose lifetime or answer window ended: the task is `failed`."""
+
+MAX_VIEW_BYTES: Final = 64 * 1024
+"""A view whose JSON is larger is left out of the memo (`OmittedView`): near 2 MiB the workflow task would fail for ever."""
+
+MAX_PAYLOAD_BYTES: Final = 1_900_000
+"""Largest JSON of arguments, of one answer, and of a result. Temporal refuses a payload above 2 MiB (2,097,152 bytes), and a
+workflow result above it would retry its workflow task for ever; the rest is room for an encrypting codec."""
+
+MAX_MESSAGE_CHARS: Final = 8_000
+"""Longest status or error message. Longer ones are cut and say so: a failure of megabytes would be replaced by Temporal."""
+
+LiveStatus = Literal["working", "input_required"]
+
+
+class Wire(BaseModel):
+    """A JSON object of the contract: camelCase names, absent rather than null, unknown members kept."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="allow",
+        frozen=True,
+        hide_input_in_errors=True,  # arguments and answers must not reach logs through a validation error
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """This object as JSON-ready data, without the members that are not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Principal(Wire):
+    """Who acts: an issuer, its stable subject, and the client acting for it where one is known."""
+
+    issuer: str
+    subject: str
+    client: str | None = None
+
+
+class TaskMemo(Wire):
+    """What is known when a run starts. Never tokens or secrets: a memo is readable by everybody who may list workflows.
+
+    `delivery` says how the caller gets the outcome: as a `task` whose handle it holds, or as the `result` of a call that it
+    waits for. While no handle was given, a question waits at most `answer_window_ms`. `lifetime_ms` counts from `created_at`.
+    """
+
+    v: Literal[1] = 1
+    tool: str
+    owner: Principal
+    arguments_digest: str
+    created_at: datetime
+    era: str
+    client_capabilities: dict[str, Any]
+    delivery: Literal["task", "result"]
+    lifetime_ms: int | None = None
+    answer_window_ms: int | None = None
+
+
+class Progress(Wire):
+    """One progress report of the author; `progress` grows with each."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class TaskView(Wire):
+    """What a live task looks like now; the query's answer and, while nothing runs, the memo's snapshot.
+
+    `changed_at` moves with `status` and `input_requests` only. `phase` is set while no handle may be given yet. `progress` holds
+    the latest reports, oldest first, for a caller that waits for them.
+    """
+
+    v: Literal[1] = 1
+    status: LiveStatus
+    phase: Literal["before_handle"] | None = None
+    status_message: str | None = None
+    input_requests: dict[str, dict[str, Any]] | None = None
+    poll_interval_ms: int | None = None
+    progress: list[Progress] | None = None
+    changed_at: datetime
+
+
+class OmittedView(Wire):
+    """Stands in the memo for a view of more than `MAX_VIEW_BYTES`: ask the query."""
+
+    v: Literal[1] = 1
+    omitted: Literal[True] = True
+
+
+class Actor(Principal):
+    """Who answered, and over which channel (`http`, `stdio`, …)."""
+
+    channel: str
+
+
+class UpdateSignal(Wire):
+    """Answers by key. The first answer to a key wins; unknown and answered keys are ignored.
+
+    With `offered`, answers to questions that are not asked yet are kept for the first question of that name (core MRTR: a call
+    may bring its answers along).
+    """
+
+    v: Literal[1] = 1
+    responses: dict[str, Any]
+    actor: Actor | None = None
+    at: datetime | None = None
+    offered: bool = False
+
+
+class JsonRpcErrorDetail(Wire):
+    """details[0] of an `mcp.JsonRpcError` failure."""
+
+    code: int
+    message: str
+    data: Any = None
+
+
+def timestamp(moment: datetime) -> str:
+    """`moment` as RFC 3339 in UTC with microseconds, e.g. `2026-07-28T10:30:00.000000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def cut(message: str, limit: int = MAX_MESSAGE_CHARS) -> str:
+    """`message`, or its first `limit` characters and a mark that says how long it was."""
+    return message if len(message) <= limit else f"{message[:limit]}… (cut, {len(message)} characters)"

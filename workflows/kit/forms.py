@@ -1,0 +1,194 @@
+"""Forms: the flat objects of primitive properties that MCP lets a server ask for (elicitation, form mode).
+
+`Form` is refused when its class is defined, not when a person is waiting for it: whatever the restricted schema cannot express
+is a `TypeError` that names the field. `content_problem` checks an answer against such a schema; bridge and workflow use this one
+function, so that an answer which was acknowledged is an answer that the workflow accepts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+_SCALAR_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset({"minLength", "maxLength", "format", "enum", "oneOf"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+}
+_COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "default"})
+_FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
+_EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+class Form(BaseModel):
+    """Base of a question's answer: fields of str, int, float, bool, date, datetime, an enum or literal of strings, or a list of
+    such an enum; each may be optional. Raises `TypeError` at class definition for anything else."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.requested_schema()
+
+    @classmethod
+    def requested_schema(cls) -> dict[str, Any]:
+        """The `requestedSchema` of this form: `{type: "object", properties, required?}`."""
+        schema = cls.model_json_schema(by_alias=True)
+        definitions = schema.get("$defs", {})
+        properties = {
+            name: _primitive(cls.__name__, name, _inlined(prop, definitions))
+            for name, prop in schema.get("properties", {}).items()
+        }
+        requested: dict[str, Any] = {"type": "object", "properties": properties}
+        if schema.get("required"):
+            requested["required"] = schema["required"]
+        return requested
+
+
+def choice_schema(options: Mapping[str, str], *, title: str) -> dict[str, Any]:
+    """The `requestedSchema` of one choice: a property `choice` whose values are the keys of `options`, titled by its values."""
+    titled = [{"const": value, "title": label} for value, label in options.items()]
+    return {
+        "type": "object",
+        "properties": {"choice": {"type": "string", "title": title, "oneOf": titled}},
+        "required": ["choice"],
+    }
+
+
+def content_problem(schema: Mapping[str, Any], content: object) -> str | None:
+    """What is wrong with an accepted `content` for a form's `schema`, naming the property; None if nothing is."""
+    if not isinstance(content, Mapping):
+        return "content must be an object"
+    properties = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in content:
+            return f"{name}: is required"
+    for name, value in content.items():
+        if name not in properties:
+            return f"{name}: is not part of the form"
+        if problem := _value_problem(properties[name], value):
+            return f"{name}: {problem}"
+    return None
+
+
+def _inlined(prop: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """`prop` with a reference to an enum replaced by the enum, and `X | null` by `X` (an optional property is left out instead)."""
+    if "$ref" in prop:
+        target = definitions[prop["$ref"].rsplit("/", 1)[-1]]
+        prop = {**_inlined(target, definitions), **{k: v for k, v in prop.items() if k != "$ref"}}
+    if "anyOf" in prop:
+        arms = [arm for arm in prop["anyOf"] if arm.get("type") != "null"]
+        if len(arms) == 1:
+            outer = {k: v for k, v in prop.items() if k != "anyOf" and not (k == "default" and v is None)}
+            prop = {**_inlined(arms[0], definitions), **outer}
+    if isinstance(prop.get("items"), dict):
+        prop = {**prop, "items": _inlined(prop["items"], definitions)}
+    if "const" in prop and "enum" not in prop:
+        prop = {"enum": [prop["const"]], "type": "string", **{k: v for k, v in prop.items() if k not in {"const", "type"}}}
+    return prop
+
+
+def _primitive(form: str, name: str, prop: dict[str, Any]) -> dict[str, Any]:
+    """`prop` if MCP's primitive schemas can express it.
+
+    Raises:
+        TypeError: They cannot; the message names the form and the field.
+    """
+    kind = prop.get("type")
+    if not isinstance(kind, str) or kind not in _SCALAR_KEYWORDS:
+        raise TypeError(
+            f"{form}.{name}: a form field must be a string, number, integer, boolean, an enum of strings or a list of such an enum"
+        )
+    allowed = _SCALAR_KEYWORDS[kind] | _COMMON_KEYWORDS
+    if unknown := sorted(set(prop) - allowed):
+        raise TypeError(f"{form}.{name}: MCP's form schema has no {unknown[0]!r} for a {kind} field")
+    if "format" in prop and prop["format"] not in _FORMATS:
+        raise TypeError(f"{form}.{name}: format {prop['format']!r} is not one of {', '.join(sorted(_FORMATS))}")
+    if kind == "array":
+        items = prop["items"] if isinstance(prop.get("items"), dict) else {}
+        values = items.get("enum") or [option.get("const") for option in items.get("anyOf", ())]
+        if not values or not all(isinstance(value, str) for value in values):
+            raise TypeError(f"{form}.{name}: a list field must be a list of an enum of strings")
+        prop = {**prop, "items": {k: v for k, v in items.items() if k in {"type", "enum", "anyOf"}}}
+    elif not all(isinstance(value, str) for value in prop.get("enum", ())):
+        raise TypeError(f"{form}.{name}: an enum field must have string values")
+    return prop
+
+
+def _value_problem(prop: Mapping[str, Any], value: object) -> str | None:
+    """What is wrong with one property's value, in words; None if nothing is."""
+    kind = prop.get("type")
+    if kind == "string":
+        return _string_problem(prop, value)
+    if kind == "boolean":
+        return None if isinstance(value, bool) else "must be true or false"
+    if kind in {"integer", "number"}:
+        return _number_problem(prop, value)
+    if kind == "array":
+        return _list_problem(prop, value)
+    return None
+
+
+def _string_problem(prop: Mapping[str, Any], value: object) -> str | None:
+    if not isinstance(value, str):
+        return "must be a string"
+    options = _options(prop, "oneOf")
+    if options and value not in options:
+        return f"must be one of {', '.join(options)}"
+    if len(value) < prop.get("minLength", 0):
+        return f"must have at least {prop['minLength']} characters"
+    if len(value) > prop.get("maxLength", len(value)):
+        return f"must have at most {prop['maxLength']} characters"
+    return None if _matches_format(prop.get("format"), value) else f"must be a valid {prop['format']}"
+
+
+def _number_problem(prop: Mapping[str, Any], value: object) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"must be a {prop['type']}"
+    if prop["type"] == "integer" and value != int(value):
+        return "must be an integer"
+    if "minimum" in prop and value < prop["minimum"]:
+        return f"must be at least {prop['minimum']}"
+    if "maximum" in prop and value > prop["maximum"]:
+        return f"must be at most {prop['maximum']}"
+    return None
+
+
+def _list_problem(prop: Mapping[str, Any], value: object) -> str | None:
+    if not isinstance(value, list):
+        return "must be a list"
+    options = _options(prop["items"], "anyOf")
+    if any(item not in options for item in value):
+        return f"must only have values of {', '.join(options)}"
+    if len(value) < prop.get("minItems", 0):
+        return f"must have at least {prop['minItems']} values"
+    if len(value) > prop.get("maxItems", len(value)):
+        return f"must have at most {prop['maxItems']} values"
+    return None
+
+
+def _options(schema: Mapping[str, Any], titled: str) -> list[str]:
+    return list(schema.get("enum", ())) or [option["const"] for option in schema.get(titled, ())]
+
+
+def _matches_format(form: str | None, value: str) -> bool:
+    try:
+        if form == "date":
+            date.fromisoformat(value)
+        elif form == "date-time":
+            return datetime.fromisoformat(value).tzinfo is not None
+        elif form == "uri":
+            return bool(urlsplit(value).scheme)
+        elif form == "email":
+            return _EMAIL.fullmatch(value) is not None
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""The questions of one task: which are open, which answers were taken, and which keys are spent.
+
+Pure state, no Temporal: the base class feeds it signals and publishes what it shows. Invariants (Tasks extension, "Input"):
+a key is used once in a task's life; the first acceptable answer to an open key wins; everything else is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .contract import Wire
+from .forms import content_problem
+
+ELICITATION: Final = "elicitation/create"
+SAMPLING: Final = "sampling/createMessage"
+ROOTS: Final = "roots/list"
+
+_ACTIONS: Final = ("accept", "decline", "cancel")
+_CAPABILITY: Final[Mapping[str, str]] = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS: "roots"}
+
+
+def needed_capability(request: Mapping[str, Any]) -> str:
+    """The member of `clientCapabilities` that allows to send this input request."""
+    return _CAPABILITY.get(request["method"], request["method"])
+
+
+def can_be_asked(capabilities: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether a client with these declared `clientCapabilities` may be sent this input request."""
+    declared = capabilities.get(needed_capability(request))
+    if not isinstance(declared, Mapping):
+        return False
+    params = request.get("params", {})
+    if request["method"] == ELICITATION:
+        mode = params.get("mode", "form")
+        return mode in declared or (mode == "form" and "url" not in declared)
+    if request["method"] == SAMPLING and ("tools" in params or "toolChoice" in params):
+        return isinstance(declared.get("tools"), Mapping)
+    return True
+
+
+def response_problem(request: Mapping[str, Any], response: object) -> str | None:
+    """What is wrong with `response` as an answer to an input `request` (`{method, params?}`); None if it can be used."""
+    if not isinstance(response, Mapping):
+        return "the answer must be an object"
+    method = request["method"]
+    if method == ELICITATION:
+        return _elicitation_problem(request.get("params", {}), response)
+    if method == SAMPLING and not {"role", "content", "model"} <= response.keys():
+        return "the answer needs role, content and model"
+    if method == ROOTS and not isinstance(response.get("roots"), list):
+        return "the answer needs a list of roots"
+    return None
+
+
+def _elicitation_problem(params: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
+    action = response.get("action")
+    if action not in _ACTIONS:
+        return f"action must be one of {', '.join(_ACTIONS)}"
+    if action != "accept" or params.get("mode") == "url":
+        return None
+    return content_problem(params["requestedSchema"], response.get("content"))
+
+
+class CarriedQuestion(Wire):
+    """A question that is open, or answered but not yet read, when a run continues as new."""
+
+    key: str
+    name: str | None = None
+    request: dict[str, Any]
+    answer: dict[str, Any] | None = None
+
+
+@dataclass(eq=False)
+class Question:
+    """One question; `answered` resolves with the raw response, or with None when its deadline passed."""
+
+    key: str
+    name: str | None
+    request: dict[str, Any]
+    answered: asyncio.Future[dict[str, Any] | None]
+
+
+@dataclass
+class Questions:
+    """All questions of a task. `new_key` makes a unique suffix, from the workflow's seeded randomness."""
+
+    new_key: Callable[[], str]
+    new_future: Callable[[], asyncio.Future[dict[str, Any] | None]]
+    names: set[str] = field(default_factory=set)
+    _open: dict[str, Question] = field(default_factory=dict)
+    _carried: list[CarriedQuestion] = field(default_factory=list)
+    _offers: dict[str, Any] = field(default_factory=dict)
+
+    def outstanding(self) -> dict[str, dict[str, Any]]:
+        """Every question without an answer, by key, in the order asked."""
+        carried = {question.key: question.request for question in self._carried if question.answer is None}
+        asked = {key: question.request for key, question in self._open.items() if not question.answered.done()}
+        return carried | asked
+
+    def ask(self, name: str | None, request: dict[str, Any]) -> Question:
+        """Open a question, or take up the same one that was open before the run continued as new."""
+        for carried in self._carried:
+            if carried.name == name and carried.request == request:
+                self._carried.remove(carried)
+                return self._opened(carried.key, name, request, carried.answer)
+        if name is None:
+            return self._opened(f"q-{self.new_key()}", None, request)
+        if name in self.names:
+            return self._opened(f"{name}-{self.new_key()}", name, request)
+        self.names.add(name)
+        offer = self._offers.pop(name, None)
+        acceptable = offer is not None and response_problem(request, offer) is None
+        return self._opened(name, name, request, offer if acceptable else None)
+
+    def close(self, question: Question) -> None:
+        """Forget a question that was read, or whose asker went away."""
+        self._open.pop(question.key, None)
+
+    def deliver(self, responses: Mapping[str, Any], *, offered: bool) -> bool:
+        """Take answers; returns whether an outstanding question was answered. Never raises, whatever the values are."""
+        changed = False
+        for key, response in responses.items():
+            if key in self._open:
+                changed |= self._answer(self._open[key], response)
+            elif not self._answer_carried(key, response) and offered and key not in self.names:
+                self._offers.setdefault(key, response)
+        return changed
+
+    def carried(self) -> list[CarriedQuestion]:
+        """What the next run must know of the open and the unread questions."""
+        return [
+            *self._carried,
+            *(
+                CarriedQuestion(
+                    key=question.key,
+                    name=question.name,
+                    request=question.request,
+                    answer=question.answered.result() if question.answered.done() else None,
+                )
+                for question in self._open.values()
+            ),
+        ]
+
+    def resume(self, carried: list[CarriedQuestion], names: list[str]) -> None:
+        """Take over from the run before; called once, before anything is asked or delivered."""
+        self._carried = list(carried)
+        self.names = set(names)
+
+    def _opened(
+        self, key: str, name: str | None, request: dict[str, Any], answer: dict[str, Any] | None = None
+    ) -> Question:
+        question = Question(key, name, request, self.new_future())
+        if answer is not None:
+            question.answered.set_result(answer)
+        self._open[key] = question
+        return question
+
+    def _answer(self, question: Question, response: Any) -> bool:
+        if question.answered.done() or response_problem(question.request, response) is not None:
+            return False
+        question.answered.set_result(dict(response))
+        return True
+
+    def _answer_carried(self, key: str, response: Any) -> bool:
+        for index, carried in enumerate(self._carried):
+            if carried.key != key:
+                continue
+            if carried.answer is None and response_problem(carried.request, response) is None:
+                self._carried[index] = carried.model_copy(update={"answer": dict(response)})
+            return True
+        return False

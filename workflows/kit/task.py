@@ -1,0 +1,427 @@
+"""The task workflow: one chain of runs is one MCP task.
+
+The author writes `execute` as straight-line code; this base class owns everything that must be true of every task: the view and
+its publication, the questions and their answers, the one cancel, the durable timers, and how the run ends. State changes in one
+place each and is published once per turn of the workflow loop, so query and memo cannot disagree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Final, Generic, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+
+from .body import Body
+from .contract import (
+    EXPIRED,
+    MAX_VIEW_BYTES,
+    STATUS_ATTRIBUTE,
+    TASK_MEMO,
+    UPDATE_SIGNAL,
+    VIEW_MEMO,
+    VIEW_QUERY,
+    LiveStatus,
+    OmittedView,
+    Progress,
+    TaskMemo,
+    TaskView,
+    UpdateSignal,
+    Wire,
+    cut,
+)
+from .declaration import Declaration
+from .errors import Declined, ToolError
+from .forms import Form, choice_schema
+from .questions import ELICITATION, CarriedQuestion, Question, Questions, can_be_asked, needed_capability
+from .results import call_tool_result
+
+ArgumentsT = TypeVar("ArgumentsT")
+ResultT = TypeVar("ResultT")
+FormT = TypeVar("FormT", bound=Form)
+
+KEPT_PROGRESS: Final = 16
+"""Progress reports in a view: enough for a caller that reads every few workflow tasks to miss none."""
+
+_STATUS: Final = SearchAttributeKey.for_keyword(STATUS_ATTRIBUTE)
+_SETTLE: Final = timedelta(milliseconds=1)
+
+
+class Resumed(Wire):
+    """What a run that continues as new hands to the next, beside the memo, which Temporal carries."""
+
+    v: Literal[1] = 1
+    state: Any = None
+    questions: list[CarriedQuestion] = Field(default_factory=list)
+    names: list[str] = Field(default_factory=list)
+    progress: list[Progress] = Field(default_factory=list)
+    changed_at: datetime
+
+
+class _ContinueAsNew(BaseException):
+    """Leaves the author's code at a checkpoint; a BaseException so that no `except Exception` of a tool holds it back."""
+
+
+class Task(Generic[ArgumentsT, ResultT]):
+    """Base of every tool. Derive from `Task[Arguments, Result]`, decorate with `@tool`, implement `execute`.
+
+    `State` names the pydantic model of a tool written as a loop with checkpoints; `state` is the last one, or None at the start.
+    """
+
+    is_task_base: ClassVar[bool] = True
+    declaration: ClassVar[Declaration]
+    State: ClassVar[type[BaseModel] | None] = None
+
+    state: Any = None
+
+    def __init__(self) -> None:
+        """Set up before any signal: Temporal delivers signals of the first workflow task before `run` starts."""
+        self.memo = _task_memo()
+        self._questions = Questions(
+            new_key=lambda: workflow.uuid4().hex, new_future=lambda: asyncio.get_running_loop().create_future()
+        )
+        self._early: list[UpdateSignal] | None = []
+        self._phase: Literal["before_handle"] | None = None
+        self._progress: list[Progress] = []
+        self._changed_at = self.memo.created_at if self.memo else workflow.now()
+        self._unpublished = False
+        self._published_keys: tuple[str, ...] = ()
+        self._stop: Literal["cancel", "lifetime", "answer_window"] | None = None
+        self._window_timer: asyncio.TimerHandle | None = None
+        self._body: Body[Any] | None = None
+
+    # What authors implement and call
+
+    async def execute(self, arguments: ArgumentsT) -> ResultT:
+        """Do the work. A cancel arrives as `asyncio.CancelledError` (or an activity's error caused by one); unwind, then re-raise
+        it to end `cancelled`, return to end `completed`, or raise `ToolError` or `JsonRpcError`."""
+        raise NotImplementedError
+
+    async def before_handle(self, arguments: ArgumentsT) -> None:
+        """Override to ask, before a task handle is given out, what must be known first (core MRTR; Tasks extension, "Creation")."""
+
+    async def elicit(
+        self,
+        message: str,
+        form: type[FormT],
+        *,
+        key: str | None = None,
+        deadline: timedelta | None = None,
+        on_deadline: FormT | Literal["decline", "cancel"] = "decline",
+    ) -> FormT:
+        """Ask a person to fill in `form`, and wait, for as long as it takes or until `deadline`.
+
+        `key` names the question on the wire (made unique when repeated). When the deadline passes, `on_deadline` is what happens:
+        a form is taken as the answer, a word is raised as `Declined`. Several questions at once: `asyncio.gather`.
+
+        Raises:
+            Declined: It was declined or cancelled, or nobody answered in time.
+            ToolError: The client did not declare that it can be asked.
+        """
+        schema = form.requested_schema()
+        asked = message
+        while True:
+            content = await self._elicit_content(asked, schema, key, deadline)
+            if content is None:
+                if isinstance(on_deadline, Form):
+                    return on_deadline
+                raise Declined(on_deadline, expired=True)
+            try:
+                return form.model_validate(content)
+            except ValidationError as error:  # a validator of the author's own, which the client could not know
+                reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+                asked = f"{message} (The last answer was not accepted: {reasons})"
+
+    async def choose(
+        self,
+        message: str,
+        options: Mapping[str, str],
+        *,
+        title: str = "Choice",
+        key: str | None = None,
+        deadline: timedelta | None = None,
+        on_deadline: str = "decline",
+    ) -> str:
+        """Ask a person to choose one of `options` (value to label) that are known only now; returns the value.
+
+        `on_deadline` is `decline`, `cancel` or one of the values. Raises as `elicit` does.
+        """
+        content = await self._elicit_content(message, choice_schema(options, title=title), key, deadline)
+        if content is not None:
+            return str(content["choice"])
+        if on_deadline in options:
+            return on_deadline
+        raise Declined("cancel" if on_deadline == "cancel" else "decline", expired=True)
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any] | None = None, *, key: str | None = None, deadline: timedelta | None = None
+    ) -> dict[str, Any] | None:
+        """The raw form of a question: any input request of MCP (`elicitation/create`, `sampling/createMessage`, `roots/list`).
+
+        Returns the raw response object, or None when `deadline` passed.
+
+        Raises:
+            ToolError: The client did not declare that it can be asked.
+        """
+        request: dict[str, Any] = {"method": method}
+        if params is not None:
+            request["params"] = dict(params)
+        self._require_capability(request)
+        question = self._questions.ask(key, request)
+        self._changed()
+        timer = deadline and _call_later(deadline, lambda: _resolve(question, None))
+        try:
+            return await question.answered
+        finally:
+            self._questions.close(question)
+            if timer:
+                timer.cancel()
+            self._changed()
+
+    def progress(self, progress: float, *, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the work is; `progress` must grow. Costs nothing: it is seen by whoever reads the task."""
+        text = None if message is None else cut(message, 1_000)
+        self._progress = [*self._progress, Progress(progress=progress, total=total, message=text)][-KEPT_PROGRESS:]
+
+    async def checkpoint(self, state: BaseModel) -> None:
+        """Mark a point of a loop from which `state` alone is enough to go on.
+
+        When Temporal suggests it, the run continues as new here: `execute` starts again with the same arguments and `self.state`
+        set. Open questions keep their keys when they are asked again; a cancel is never lost on the way.
+        """
+        self.state = state
+        if self._stop is not None or not workflow.info().is_continue_as_new_suggested():
+            return
+        # A cancel that came in the same activation may not have been applied yet; after a timer it has been
+        await workflow.sleep(_SETTLE)
+        raise _ContinueAsNew
+
+    # What the contract promises
+
+    @workflow.query(name=VIEW_QUERY)
+    def view(self) -> dict[str, Any]:
+        """The live view (`TaskView`), as JSON."""
+        requests = self._questions.outstanding()
+        return TaskView(
+            status="input_required" if requests else "working",
+            phase=self._phase,
+            status_message=self._progress[-1].message if self._progress else None,
+            input_requests=requests or None,
+            poll_interval_ms=self.declaration.poll_interval_ms,
+            progress=self._progress or None,
+            changed_at=self._changed_at,
+        ).to_json()
+
+    @workflow.signal(name=UPDATE_SIGNAL)
+    def deliver_update(self, update: Any = None, *_: Any) -> None:
+        """Take answers (`UpdateSignal`). Whatever is sent, this never fails: it would fail the workflow task, for ever."""
+        try:
+            signal = UpdateSignal.model_validate(update)
+        except ValidationError:
+            workflow.logger.warning("update.malformed")
+            return
+        if self._early is not None:
+            self._early.append(signal)
+        else:
+            self._deliver(signal)
+
+    async def run_task(self, arguments: Any, resumed: Any) -> Any:
+        """The whole run; `@tool` makes it the workflow's run method."""
+        resume = None if resumed is None else Resumed.model_validate(resumed)
+        self._begin(resume)
+        self._body = body = Body(self._author_code(arguments, first=resume is None))
+        lifetime = self._lifetime_timer()
+        if self._published_keys:
+            self._arm_window()
+        await self._until_done(body)
+        if lifetime:
+            lifetime.cancel()
+        self._disarm_window()
+        return self._outcome(body, arguments)
+
+    # How it works
+
+    def _begin(self, resume: Resumed | None) -> None:
+        early, self._early = self._early or [], None
+        if resume is not None:
+            self._questions.resume(resume.questions, resume.names)
+            self._progress = resume.progress
+            self._changed_at = resume.changed_at
+            if self.State is not None and resume.state is not None:
+                self.state = self.State.model_validate(resume.state)
+        elif self.memo and self.memo.delivery == "task" and self.declaration.asks_before_handle:
+            self._phase = "before_handle"
+        self._published_keys = tuple(self._questions.outstanding())
+        for signal in early:
+            self._deliver(signal)
+
+    async def _author_code(self, raw: Any, *, first: bool) -> ResultT:
+        try:
+            arguments = self.declaration.arguments.validate_python(raw)
+        except ValidationError as error:
+            reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise ToolError(f"Invalid arguments: {reasons}") from None
+        if first:
+            await self.before_handle(arguments)
+            if self._phase is not None:
+                self._phase = None
+                self._disarm_window()
+        return await self.execute(arguments)
+
+    async def _until_done(self, body: Body[Any]) -> None:
+        while not body.task.done():
+            try:
+                await asyncio.shield(body.task)
+            except asyncio.CancelledError:
+                if self._stop == "cancel" or workflow.cancellation_reason() is None:
+                    raise  # not a cancel: the run is being evicted from the worker's cache
+                self._end_work("cancel")
+
+    def _end_work(self, why: Literal["cancel", "lifetime", "answer_window"]) -> None:
+        """Cancel the author's code, once: whatever else ends later, the unwinding is left in peace."""
+        if self._stop is None and self._body is not None:
+            self._body.stop()
+        if self._stop is None or why == "cancel":
+            self._stop = why
+
+    def _outcome(self, body: Body[Any], arguments: Any) -> Any:
+        error = body.error
+        if (expiry := _EXPIRY.get(self._stop or "")) and not body.stop_unseen:
+            raise ApplicationError(expiry, type=EXPIRED, non_retryable=True)
+        if error is None:
+            try:
+                return call_tool_result(body.value)
+            except ToolError:
+                raise
+            except (TypeError, ValueError, RecursionError) as unusable:
+                self._raise_bug(unusable)
+        if isinstance(error, _ContinueAsNew):
+            self._continue_as_new(arguments)
+        if isinstance(error, FailureError) or (self._stop == "cancel" and is_cancelled_exception(error)):
+            raise error
+        self._raise_bug(error)
+
+    def _raise_bug(self, error: BaseException) -> NoReturn:
+        """Fail the run for good with what a developer needs, flat and bounded (a long chain of causes could not be stored)."""
+        workflow.logger.error("tool.bug", exc_info=error)
+        raise ApplicationError(cut(f"{type(error).__name__}: {error}"), type=type(error).__name__, non_retryable=True) from None
+
+    def _continue_as_new(self, arguments: Any) -> NoReturn:
+        state = self.state.model_dump(mode="json") if isinstance(self.state, BaseModel) else None
+        resumed = Resumed(
+            state=state,
+            questions=self._questions.carried(),
+            names=sorted(self._questions.names),
+            progress=self._progress,
+            changed_at=self._changed_at,
+        )
+        workflow.continue_as_new(args=[arguments, resumed.to_json()])
+
+    async def _elicit_content(
+        self, message: str, schema: Mapping[str, Any], key: str | None, deadline: timedelta | None
+    ) -> dict[str, Any] | None:
+        params = {"mode": "form", "message": message, "requestedSchema": dict(schema)}
+        response = await self.ask(ELICITATION, params, key=key, deadline=deadline)
+        if response is None:
+            return None
+        if response["action"] != "accept":
+            raise Declined(response["action"])
+        return dict(response["content"])
+
+    def _require_capability(self, request: Mapping[str, Any]) -> None:
+        """A client must not be asked what it did not declare (MRTR; elicitation `{}` means forms only)."""
+        if self.memo is None or can_be_asked(self.memo.client_capabilities, request):
+            return
+        needed = needed_capability(request)
+        raise ToolError(f"This tool has a question, but the client did not declare that it can answer one ({needed}).")
+
+    def _deliver(self, signal: UpdateSignal) -> None:
+        if self._questions.deliver(signal.responses, offered=signal.offered):
+            self._disarm_window()  # each round renews the answer window
+            self._changed()
+
+    def _changed(self) -> None:
+        """Note that the questions may have changed; what there is to see is published once this turn of the loop is over."""
+        if not self._unpublished:
+            self._unpublished = True
+            asyncio.get_running_loop().call_soon(self._publish)
+
+    def _publish(self) -> None:
+        self._unpublished = False
+        if self._body is not None and self._body.task.done():
+            return  # the close event says it all
+        requests = self._questions.outstanding()
+        if requests:
+            self._arm_window()
+        else:
+            self._disarm_window()
+        if tuple(requests) != self._published_keys:
+            self._published_keys = tuple(requests)
+            self._changed_at = workflow.now()
+            workflow.upsert_memo({VIEW_MEMO: self._snapshot()})
+            self._publish_status("input_required" if requests else "working")
+
+    def _snapshot(self) -> dict[str, Any]:
+        view = self.view()
+        size = len(workflow.payload_converter().to_payload(view).data)
+        return view if size <= MAX_VIEW_BYTES else OmittedView().to_json()
+
+    def _publish_status(self, status: LiveStatus) -> None:
+        """A key is upserted only if the run was started with it: an unregistered one fails the workflow task for ever."""
+        published = workflow.info().typed_search_attributes.get(_STATUS)
+        if published is not None and published != status:
+            workflow.upsert_search_attributes([_STATUS.value_set(status)])
+
+    def _lifetime_timer(self) -> asyncio.TimerHandle | None:
+        if self.memo is None or self.memo.lifetime_ms is None:
+            return None
+        left = self.memo.created_at + timedelta(milliseconds=self.memo.lifetime_ms) - workflow.now()
+        return _call_later(max(left, _SETTLE), lambda: self._end_work("lifetime"))
+
+    def _arm_window(self) -> None:
+        """A question of a caller that holds no handle may not wait for ever: nobody could address the run."""
+        if self.memo is None or self.memo.answer_window_ms is None or self._window_timer is not None:
+            return
+        if self.memo.delivery == "result" or self._phase is not None:
+            window = timedelta(milliseconds=self.memo.answer_window_ms)
+            self._window_timer = _call_later(window, lambda: self._end_work("answer_window"))
+
+    def _disarm_window(self) -> None:
+        if self._window_timer is not None:
+            self._window_timer.cancel()
+            self._window_timer = None
+
+    @classmethod
+    def overrides_before_handle(cls) -> bool:
+        """Whether the tool has questions before a handle is given."""
+        return cls.before_handle is not Task.before_handle
+
+
+_EXPIRY: Final[Mapping[str, str]] = {
+    "lifetime": "The task's lifetime ended.",
+    "answer_window": "Nobody answered in time.",
+}
+
+
+def _task_memo() -> TaskMemo | None:
+    raw = workflow.memo_value(TASK_MEMO, default=None)
+    try:
+        return None if raw is None else TaskMemo.model_validate(raw)
+    except ValidationError:
+        workflow.logger.warning("memo.malformed")
+        return None
+
+
+def _call_later(delay: timedelta, callback: Callable[[], object]) -> asyncio.TimerHandle:
+    """A durable timer: the workflow loop turns `call_later` into one."""
+    return asyncio.get_running_loop().call_later(delay.total_seconds(), callback)
+
+
+def _resolve(question: Question, response: dict[str, Any] | None) -> None:
+    if not question.answered.done():
+        question.answered.set_result(response)
