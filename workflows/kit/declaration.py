@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TaskMode = Literal["never", "optional", "required"]
 
-DEFAULT_ANSWER_WINDOW: Final = timedelta(minutes=15)
 DEFAULT_POLL_INTERVAL: Final = timedelta(seconds=1)
 
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,128}")
@@ -37,7 +36,7 @@ class Declaration:
     annotations: Mapping[str, Any]
     task: TaskMode
     lifetime: timedelta | None
-    answer_window: timedelta
+    answer_window: timedelta | None
     poll_interval: timedelta
     wait_budget: timedelta
     queue: str | None
@@ -62,7 +61,7 @@ def tool(
     annotations: Mapping[str, Any] | None = None,
     task: TaskMode = "optional",
     lifetime: timedelta | None = None,
-    answer_window: timedelta = DEFAULT_ANSWER_WINDOW,
+    answer_window: timedelta | None = None,
     poll_interval: timedelta = DEFAULT_POLL_INTERVAL,
     wait_budget: timedelta = timedelta(0),
     queue: str | None = None,
@@ -81,7 +80,7 @@ def tool(
             `optional`: a handle for those who declare the Tasks extension, a wait for the others.
         lifetime: How long a task may live, from its creation; at the end it is cancelled, may unwind, and is `failed`.
             None (the default) is unlimited.
-        answer_window: How long a question waits for a caller that holds no handle.
+        answer_window: How long a question waits for a caller that holds no handle, if that is longer than the deployment's.
         poll_interval: How often a client should poll (`pollIntervalMs`).
         wait_budget: How long a call may wait for a quick result before a handle is given out.
         queue: Task queue of the worker that runs it; the deployment's default if None.

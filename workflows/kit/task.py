@@ -174,14 +174,14 @@ class Task(Generic[ArgumentsT, ResultT]):
         self._require_capability(request)
         question = self._questions.ask(key, request)
         self._changed()
-        timer = deadline and _call_later(deadline, lambda: _resolve(question, None))
+        timer = None if deadline is None else _call_later(deadline, lambda: _resolve(question, None))
         try:
-            return await question.answered
-        finally:
-            self._questions.close(question)
-            if timer:
-                timer.cancel()
-            self._changed()
+            response = await question.answered
+        except asyncio.CancelledError:
+            self._close_question(question, timer)
+            raise
+        self._close_question(question, timer)
+        return response
 
     def progress(self, progress: float, *, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is; `progress` must grow. Costs nothing: it is seen by whoever reads the task."""
@@ -332,6 +332,13 @@ class Task(Generic[ArgumentsT, ResultT]):
         if response["action"] != "accept":
             raise Declined(response["action"])
         return dict(response["content"])
+
+    def _close_question(self, question: Question, timer: asyncio.TimerHandle | None) -> None:
+        """Not a `finally`: a run that is dropped from a stopping worker's memory is closed outside of its loop."""
+        self._questions.close(question)
+        if timer is not None:
+            timer.cancel()
+        self._changed()
 
     def _require_capability(self, request: Mapping[str, Any]) -> None:
         """A client must not be asked what it did not declare (MRTR; elicitation `{}` means forms only)."""

@@ -1,0 +1,249 @@
+"""tools/call: every tool is a workflow, and every caller gets the same run, in the best form that it declared.
+
+A caller that declared the Tasks extension gets a handle as soon as the start is durable. Everybody else waits: for the result, or for
+a question, which goes out as core MRTR (`resultType: "input_required"` with a `requestState`, sealed by the SDK's boundary) and comes
+back in a retry that reaches the same run. Until the answer of this call has reached the client, the run is its call's work: a client
+that leaves cancels it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams
+
+from bridge.capabilities import bounded, declared_capabilities, declares_tasks, require, require_askable, require_tasks
+from bridge.catalog import Catalog, Tool
+from bridge.errors import BridgeError, EngineUnavailable, NoWorkerForCall, TaskNotFound, TooLarge
+from bridge.exchange import Exchange
+from bridge.gateway import Gateway
+from bridge.reader import Reader
+from bridge.status import Live, TaskState, Terminal
+from bridge.tasks import Context, Tasks, exchange_of
+from bridge.wire import created_task
+from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
+from workflows.kit.declaration import milliseconds
+
+TASK_ID_PREFIX: Final = "task-"
+TASK_ID_BYTES: Final = 16
+"""128 random bits: ids are unguessable, and header-safe ASCII because they travel in `Mcp-Name`."""
+
+CALL_LIFETIME: Final = timedelta(days=1)
+"""Longest life of a run whose caller holds no handle, unless its tool says less: nobody could address it afterwards."""
+
+UNWINDING_MARGIN: Final = timedelta(hours=1)
+"""What a run has beyond its lifetime to unwind, before Temporal ends it."""
+
+FIRST_STEP_SECONDS: Final = 2.0
+"""How long a waiting caller's run may lie untouched before the bridge asks whether anybody polls its queue."""
+
+OUTAGE_PAUSE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One tools/call, checked."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    responses: dict[str, Any]
+    state: str | None
+    exchange: Exchange
+    capabilities: Mapping[str, Any]
+    takes_handle: bool
+    era: str
+
+
+class Calls:
+    """The handler of tools/call."""
+
+    def __init__(
+        self, catalog: Catalog, gateway: Gateway, reader: Reader, tasks: Tasks, answer_window: timedelta
+    ) -> None:
+        """`answer_window` is how long a question waits for a caller without a handle, at least."""
+        self._catalog = catalog
+        self._gateway = gateway
+        self._reader = reader
+        self._tasks = tasks
+        self._answer_window = answer_window
+
+    async def call(self, context: Context, _params: CallToolRequestParams) -> dict[str, Any]:
+        """tools/call. Raises MCPError and BridgeError."""
+        call = self._checked(context)
+        if call.state is not None:
+            task_id = await self._resume(call, call.state)
+        elif problem := call.tool.arguments_problem(call.arguments):
+            return _tool_error(f"Invalid arguments: {problem}")
+        else:
+            memo = self._memo(call)
+            task_id = await self._start(call, memo)
+            if call.takes_handle and not call.tool.declaration.asks_before_handle:
+                return created_task(task_id, memo, call.tool.declaration.poll_interval_ms)
+        return await self._wait(call, task_id)
+
+    def _checked(self, context: Context) -> Call:
+        """Raises MCPError: no such tool (-32602), or the client cannot be served with what it declared (-32021)."""
+        params = context.params or {}
+        tool = self._catalog.get(params["name"])
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params['name']}")
+        capabilities = declared_capabilities(params)
+        if tool.declaration.task == "required":
+            require_tasks(capabilities)
+        require(tool.declaration.client_capabilities, capabilities)
+        return Call(
+            tool=tool,
+            arguments=dict(params.get("arguments") or {}),
+            responses=dict(params.get("inputResponses") or {}),
+            state=params.get("requestState"),
+            exchange=exchange_of(context),
+            capabilities=capabilities,
+            takes_handle=declares_tasks(capabilities) and tool.declaration.task != "never",
+            era=context.protocol_version,
+        )
+
+    def _memo(self, call: Call) -> TaskMemo:
+        declaration = call.tool.declaration
+        encoded = json.dumps(call.arguments, sort_keys=True, ensure_ascii=False).encode()
+        if len(encoded) > MAX_PAYLOAD_BYTES:
+            raise TooLarge
+        lifetime = declaration.lifetime
+        if not call.takes_handle:
+            lifetime = min(lifetime or CALL_LIFETIME, CALL_LIFETIME)
+        addressable = call.takes_handle and not declaration.asks_before_handle
+        window = max(self._answer_window, declaration.answer_window or timedelta(0))
+        return TaskMemo(
+            tool=declaration.name,
+            owner=call.exchange.owner,
+            arguments_digest=hashlib.sha256(encoded).hexdigest(),
+            created_at=datetime.now(UTC),
+            era=call.era,
+            client_capabilities=bounded(call.capabilities),
+            delivery="task" if call.takes_handle else "result",
+            lifetime_ms=None if lifetime is None else milliseconds(lifetime),
+            answer_window_ms=None if addressable else milliseconds(window),
+        )
+
+    async def _start(self, call: Call, memo: TaskMemo) -> str:
+        """Start the run, and see to it that it ends if the client leaves before it has its answer."""
+        task_id = TASK_ID_PREFIX + secrets.token_hex(TASK_ID_BYTES)
+        lifetime = None if memo.lifetime_ms is None else timedelta(milliseconds=memo.lifetime_ms)
+        actor = Actor(**memo.owner.model_dump(), channel=call.exchange.channel)
+        offer = UpdateSignal(responses=call.responses, actor=actor, at=memo.created_at, offered=True)
+        # A task of its own: a client that leaves in the middle must not leave a run that may or may not have been started
+        starting = asyncio.create_task(
+            self._gateway.start(
+                task_id=task_id,
+                workflow_type=call.tool.declaration.name,
+                task_queue=call.tool.queue,
+                arguments=call.arguments,
+                memo=memo,
+                title=call.tool.declaration.title,
+                execution_timeout=None if lifetime is None else lifetime + UNWINDING_MARGIN,
+                signal=offer if call.responses else None,
+            )
+        )
+
+        async def abandon() -> None:
+            with suppress(BridgeError):
+                await starting
+            await self._cancel(task_id, memo.owner)
+
+        call.exchange.on_undelivered(abandon)
+        await asyncio.shield(starting)
+        return task_id
+
+    async def _resume(self, call: Call, state: str) -> str:
+        """The run that `state`, unsealed, belongs to, once this retry's answers are with it."""
+        task_id: str = json.loads(state)["task"]
+        call.exchange.on_undelivered(lambda: self._cancel(task_id, call.exchange.owner))
+        try:
+            await self._tasks.deliver(task_id, call.responses, call.exchange)
+        except TaskNotFound:
+            raise MCPError(INVALID_PARAMS, "Invalid or expired requestState") from None
+        return task_id
+
+    async def _wait(self, call: Call, task_id: str) -> dict[str, Any]:
+        """The result, the next question, or the handle; whichever the run reaches first."""
+        asked_at = datetime.now(UTC)
+        try:
+            return await self._first_answer(call, task_id, patience=FIRST_STEP_SECONDS)
+        except TimeoutError:
+            if not await self._gateway.polled_since(call.tool.queue, asked_at):
+                await self._cancel(task_id, call.exchange.owner)
+                raise NoWorkerForCall from None
+        return await self._first_answer(call, task_id, patience=None)
+
+    async def _first_answer(self, call: Call, task_id: str, *, patience: float | None) -> dict[str, Any]:
+        """As `_wait`. Raises TimeoutError if no worker has taken up the run within `patience` seconds."""
+        reported = -math.inf
+        async with asyncio.timeout(patience) as untouched, aclosing(self._states(call, task_id)) as states:
+            async for state in states:
+                if isinstance(state, Terminal):
+                    return _result(state)
+                if state.taken_up:
+                    untouched.reschedule(None)
+                reported = await _report(call.exchange, state, reported)
+                if call.takes_handle and state.taken_up and state.phase is None:
+                    return created_task(task_id, state.memo, call.tool.declaration.poll_interval_ms)
+                if state.input_requests:
+                    require_askable(state.input_requests, call.capabilities)
+                    return _input_required(task_id, state.input_requests)
+        raise MCPError(INTERNAL_ERROR, "The call ended without a result")
+
+    async def _states(self, call: Call, task_id: str) -> AsyncGenerator[TaskState]:
+        """What the run looks like each time it may have changed; an outage is waited out, as long as the client does."""
+        async with aclosing(self._gateway.changes(task_id)) as changes:
+            async for _ in changes:
+                yield await self._read(task_id, call.exchange.owner)
+
+    async def _read(self, task_id: str, owner: Principal) -> TaskState:
+        while True:
+            try:
+                return await self._reader.read(task_id, owner)
+            except EngineUnavailable:
+                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+
+    async def _cancel(self, task_id: str, owner: Principal) -> None:
+        with suppress(TaskNotFound):
+            await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+
+
+def _result(state: Terminal) -> dict[str, Any]:
+    """The outcome as the call's own. Raises MCPError if it is a JSON-RPC error, or there is none."""
+    if state.result is not None:
+        return state.result
+    if state.error is not None:
+        raise MCPError(state.error["code"], state.error["message"], state.error.get("data"))
+    raise MCPError(INTERNAL_ERROR, "The call was cancelled")
+
+
+def _input_required(task_id: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "resultType": "input_required",
+        "inputRequests": dict(requests),
+        "requestState": json.dumps({"task": task_id}),
+    }
+
+
+async def _report(exchange: Exchange, state: Live, reported: float) -> float:
+    """Send the progress that is beyond `reported`, which it must exceed on the wire; returns how far it is now."""
+    for report in state.progress:
+        if report.progress > reported:
+            reported = report.progress
+            await exchange.progress(report.progress, report.total, report.message)
+    return reported
+
+
+def _tool_error(message: str) -> dict[str, Any]:
+    return {"resultType": "complete", "content": [{"type": "text", "text": message}], "isError": True}

@@ -1,0 +1,142 @@
+"""`mcp-tasks`: the one program. It parses options, sets up logging, and turns expected errors into one line and an exit
+status.
+
+Exit status 2: a setting or option cannot be used; 1: something it needs cannot run. The only thing on standard output
+is the ready line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from .loading import load_tasks
+from .logs import set_up_logging
+from .settings import BridgeSettings, OperatorError, SettingsError, WorkerSettings
+from .stopping import stop_signals
+from .worker import EXIT_PAUSE, connect_worker_client, run_worker
+
+app = typer.Typer(
+    name="mcp-tasks",
+    help="MCP tasks that are Temporal workflows. Settings come from variables MCP_TASKS_…; Temporal's address and "
+    "credentials from its standard variables TEMPORAL_… or its profile file.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port of the MCP endpoint; 0 is any free one. (default: 8000)")
+]
+Tasks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE", help="Module with TASKS and ACTIVITIES. (default: bridge.shipped, the sample tools)"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
+
+
+@app.command()
+def dev(
+    port: Port = None,
+    temporal_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of Temporal; 0 is any free one.")] = 7233,
+    ui_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of Temporal's web page; 0 is any free one.")
+    ] = 8233,
+    db: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Keep tasks in this file. (default: in memory, lost on restart)"
+        ),
+    ] = None,
+    tasks: Tasks = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run everything on loopback: Temporal with its web page, a worker, and the bridge. Ctrl-C ends it all."""
+    from .dev import DevOptions, run_dev  # not above: a worker starts faster without HTTP
+
+    options = DevOptions(
+        port=port, temporal_port=temporal_port, ui_port=ui_port, database=db, tasks=tasks, as_json=as_json
+    )
+    asyncio.run(run_dev(options))
+
+
+@app.command()
+def bridge(
+    host: Annotated[
+        str | None, typer.Option(help="Address to bind; others than loopback need a bearer token. (default: 127.0.0.1)")
+    ] = None,
+    port: Port = None,
+    tasks: Tasks = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve MCP over HTTP, in front of any Temporal."""
+    settings = BridgeSettings.load(host=host, port=port, tasks=tasks)
+    set_up_logging(settings.log_level)
+    asyncio.run(_bridge(settings, as_json=as_json))
+
+
+@app.command()
+def worker(
+    tasks: Tasks = None,
+    task_queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Queue to work on. (default: mcp-tasks)")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the workflows and activities of a tasks module, on any Temporal."""
+    settings = WorkerSettings.load(tasks=tasks, task_queue=task_queue)
+    set_up_logging(settings.log_level)
+    asyncio.run(_worker(settings, as_json=as_json))
+
+
+async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:
+    from .app import running_bridge
+
+    async with stop_signals() as stop, running_bridge(settings) as url:
+        _say_ready("bridge", {"mcp": url}, as_json=as_json)
+        await stop.wait()
+    await asyncio.sleep(EXIT_PAUSE)
+
+
+async def _worker(settings: WorkerSettings, *, as_json: bool) -> None:
+    module = load_tasks(settings.tasks)
+    facts = {"task_queue": settings.task_queue, "tasks": settings.tasks}
+    client = await connect_worker_client()
+    async with stop_signals() as stop:
+        await run_worker(client, module, settings, stop, started=lambda: _say_ready("worker", facts, as_json=as_json))
+
+
+def _say_ready(command: str, facts: dict[str, str], *, as_json: bool) -> None:
+    words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    sys.stdout.write(f"{json.dumps(facts) if as_json else f'mcp-tasks {command} is ready: {words}'}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except OperatorError as error:
+        _give_up(str(error), error.exit_status)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
+            raise
+        _give_up(str(error.strerror), SettingsError.exit_status)
+
+
+def _give_up(reason: str, status: int) -> NoReturn:
+    sys.stderr.write(f"mcp-tasks: {' '.join(reason.split())}\n")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

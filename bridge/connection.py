@@ -1,0 +1,77 @@
+"""The two clients behind the gateway, and the bounds of every call.
+
+Each call has three bounds: a timeout per attempt, a strict retry budget in the client, and a timeout around the lot,
+since either of the first two alone let a call hang for 10 to 16 s on a frozen server. Long polls go through a second
+client on the same runtime with the SDK's default retries.
+
+Both clients connect at their first call, so that the bridge starts, and says so, while Temporal is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Self
+
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+from temporalio.runtime import Runtime
+from temporalio.service import RetryConfig, RPCError
+
+from bridge.errors import EngineUnavailable, is_connect_failure, translate
+from bridge.payloads import Payloads
+
+logger = logging.getLogger(__name__)
+
+ATTEMPT: Final = timedelta(seconds=2)
+CALL_SECONDS: Final = 3.0
+STRICT: Final = RetryConfig(max_retries=2, max_elapsed_time_millis=1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """`client` for requests, `watcher` for long polls. Bound to the event loop that made it."""
+
+    client: Client
+    watcher: Client
+
+    @classmethod
+    async def open(
+        cls, connect_config: Mapping[str, Any], data_converter: DataConverter, runtime: Runtime | None, **options: Any
+    ) -> Self:
+        """Two lazy clients; `options` go to both unchanged."""
+        shared: dict[str, Any] = {
+            **connect_config,
+            **options,
+            "data_converter": data_converter,
+            "runtime": runtime,
+            "identity": f"mcp-bridge@{socket.gethostname()}",
+            "lazy": True,
+        }
+        return cls(await Client.connect(**shared, retry_config=STRICT), await Client.connect(**shared))
+
+    def payloads(self, task_id: str) -> Payloads:
+        """Reader of the payloads of one task."""
+        return Payloads(self.client.data_converter, self.client.namespace, task_id)
+
+    @asynccontextmanager
+    async def bounded(self, operation: str, seconds: float = CALL_SECONDS) -> AsyncIterator[None]:
+        """Bounds what is done in it, and turns every way in which Temporal can fail into a `BridgeError`."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except RPCError as error:
+            raise translate(error, operation) from error
+        except TimeoutError as error:
+            logger.warning("engine.timeout", extra={"operation": operation})
+            raise EngineUnavailable from error
+        except RuntimeError as error:
+            if not is_connect_failure(error):
+                raise
+            logger.warning("engine.unreachable", extra={"operation": operation, "detail": str(error)})
+            raise EngineUnavailable from error

@@ -1,0 +1,152 @@
+"""One consistent read of a task: the raw describe response as a frozen value.
+
+The raw response, because the SDK's own reader raises on a status it does not know (a paused workflow has one today),
+and because the pending workflow task, the worker's version stamp and the heartbeats exist only there.
+
+Facts of Temporal this rests on: the stamp is set when a run's first workflow task completes, not when it starts; a
+reset run carries `last_reset_time`; a run in the pause between two continue-as-news has one event and neither stamp
+nor pending workflow task.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import ValidationError
+from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+
+from bridge.errors import EngineUnavailable
+from bridge.payloads import Payloads
+from workflows.kit.contract import TASK_MEMO, VIEW_MEMO, Progress, TaskMemo, TaskView
+
+logger = logging.getLogger(__name__)
+
+_CONTINUED: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A task's run as one describe saw it.
+
+    `asked_at` is the event loop's time just before the describe was sent: whatever was acknowledged before is in it.
+    """
+
+    task_id: str
+    run_id: str
+    first_run_id: str
+    workflow_type: str
+    history_length: int
+    started_at: datetime
+    closed_at: datetime | None
+    continued: bool
+    paused: bool
+    cancel_requested: bool
+    worker_seen: bool
+    pending_task: bool
+    reset_run_id: str
+    memo: TaskMemo | None
+    snapshot: TaskView | None
+    heartbeat: Progress | None
+    asked_at: float
+
+    @property
+    def first_of_chain(self) -> bool:
+        """Whether this is the run that the task was started as; a reset or continued run never is."""
+        return self.run_id == self.first_run_id
+
+    @property
+    def first_task_unfinished(self) -> bool:
+        """Whether no workflow task of this run has completed, so that a query would wait for nothing.
+
+        A worker whose SDK sends no stamp leaves a parked run without one; its history is longer and no workflow task
+        is pending.
+        """
+        return self.closed_at is None and not self.worker_seen and (self.pending_task or self.history_length == 1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every event so far has been worked into the workflow's state."""
+        return self.worker_seen and not self.pending_task and not self.paused
+
+
+async def described(
+    response: DescribeWorkflowExecutionResponse, payloads: Payloads, task_id: str, asked_at: float
+) -> Described:
+    """The parts of `response` that reading a task needs.
+
+    Raises:
+        EngineUnavailable: The memo cannot be opened with this replica's codec.
+    """
+    info = response.workflow_execution_info
+    extended = response.workflow_extended_info
+    memo = info.memo.fields
+    return Described(
+        task_id=task_id,
+        run_id=info.execution.run_id,
+        first_run_id=info.first_run_id or info.execution.run_id,
+        workflow_type=info.type.name,
+        history_length=info.history_length,
+        started_at=moment(info.start_time),
+        closed_at=moment(info.close_time) if info.HasField("close_time") else None,
+        continued=info.status == _CONTINUED,
+        paused=info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
+        cancel_requested=extended.cancel_requested,
+        worker_seen=info.HasField("most_recent_worker_version_stamp"),
+        pending_task=response.HasField("pending_workflow_task"),
+        reset_run_id=extended.reset_run_id,
+        memo=_memo(await payloads.json(memo[TASK_MEMO]), task_id) if TASK_MEMO in memo else None,
+        snapshot=_snapshot(await payloads.json(memo[VIEW_MEMO]), task_id) if VIEW_MEMO in memo else None,
+        heartbeat=await _heartbeat(list(response.pending_activities), payloads),
+        asked_at=asked_at,
+    )
+
+
+def moment(value: Timestamp) -> datetime:
+    """`value` in UTC, to the microsecond."""
+    return value.ToDatetime(tzinfo=UTC)
+
+
+def parsed_view(value: Any, task_id: str) -> TaskView | None:
+    """`value` as a view; None, and a line in the log, if it is not one."""
+    try:
+        return TaskView.model_validate(value)
+    except ValidationError as error:
+        logger.warning(
+            "view.unreadable",
+            extra={"task_id": task_id, "errors": error.errors(include_input=False, include_url=False)},
+        )
+        return None
+
+
+def _memo(value: Any, task_id: str) -> TaskMemo | None:
+    try:
+        return TaskMemo.model_validate(value)
+    except ValidationError as error:
+        logger.warning(
+            "memo.unreadable",
+            extra={"task_id": task_id, "errors": error.errors(include_input=False, include_url=False)},
+        )
+        return None
+
+
+def _snapshot(value: Any, task_id: str) -> TaskView | None:
+    omitted = isinstance(value, dict) and value.get("omitted") is True
+    return None if omitted else parsed_view(value, task_id)
+
+
+async def _heartbeat(activities: list[PendingActivityInfo], payloads: Payloads) -> Progress | None:
+    """The newest report of a running activity. One that cannot be read is none: progress is never worth an error."""
+    running = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    beating = [one for one in activities if one.state == running and one.heartbeat_details.payloads]
+    for activity in sorted(beating, key=lambda one: one.last_heartbeat_time.ToNanoseconds(), reverse=True):
+        try:
+            return Progress.model_validate(await payloads.json(activity.heartbeat_details.payloads[0]))
+        except (ValidationError, EngineUnavailable):
+            continue
+    return None

@@ -1,0 +1,115 @@
+"""One request on its way through the bridge, as its handler sees it (`ctx.request`), whatever transport carried it.
+
+The exchange knows who asks, carries progress to the request's own stream, and remembers what has to be undone when the
+answer does not reach the client: a task whose handle nobody holds can be named by nobody. It ends in exactly one of
+two ways, `delivered` or `undelivered`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import MessageMetadata, ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+
+from bridge.jsonrpc import RequestId
+from workflows.kit.contract import Principal
+
+log = logging.getLogger(__name__)
+
+UNDELIVERED_SECONDS: Final = 5.0
+"""How long the undelivered callbacks of one exchange may take together: a call to the engine, even a slow one."""
+
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Puts one JSON-RPC notification on the request's stream, or drops it if there is none."""
+
+
+class Exchange:
+    """A request, its owner, and the way back to its client."""
+
+    def __init__(self, *, owner: Principal, channel: str, progress_token: RequestId | None, send: Send) -> None:
+        self.owner: Final = owner
+        self.channel: Final = channel
+        self.progress_token: Final = progress_token
+        self._send = send
+        self._callbacks: list[Callable[[], Awaitable[None]]] = []
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification on this request's own stream; returns once it is written or dropped."""
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        await self._send(message if params is None else message | {"params": params})
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Send a progress notification if the client asked for them. The caller sees to it that `progress` grows."""
+        if self.progress_token is None:
+            return
+        params: dict[str, Any] = {"progressToken": self.progress_token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+    def on_undelivered(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Have `callback` run if the result does not reach the client.
+
+        Register before the step that is to be undone: the client may leave in the middle of it.
+        """
+        self._callbacks.append(callback)
+
+    def delivered(self) -> None:
+        """The transport wrote the whole response: there is nothing to undo."""
+        self._callbacks.clear()
+
+    async def undelivered(self) -> None:
+        """The transport could not deliver the result: run the callbacks, newest first, within `UNDELIVERED_SECONDS`."""
+        try:
+            async with asyncio.timeout(UNDELIVERED_SECONDS):
+                while self._callbacks:
+                    await self._undo(self._callbacks.pop())
+        except TimeoutError:
+            log.warning("exchange.undo_timeout seconds=%s left=%d", UNDELIVERED_SECONDS, len(self._callbacks))
+            self._callbacks.clear()
+
+    async def _undo(self, callback: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await callback()
+        except Exception:
+            log.exception("exchange.undo_failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeDispatch:
+    """The SDK kernel's view of an exchange (its `DispatchContext`). This revision forbids requests to the client."""
+
+    exchange: Exchange
+    request_id: RequestId
+    transport: TransportContext
+    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+    can_send_request: bool = field(default=False, init=False)
+
+    @property
+    def message_metadata(self) -> MessageMetadata:
+        """How the exchange reaches handlers: as `ctx.request`."""
+        return ServerMessageMetadata(request_context=self.exchange, can_send_request=False)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Raises NoBackChannelError: input is asked for inside results."""
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """See `Exchange.notify`."""
+        await self.exchange.notify(method, params)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """See `Exchange.progress`."""
+        await self.exchange.progress(progress, total, message)

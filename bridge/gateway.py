@@ -1,0 +1,373 @@
+"""Every RPC to Temporal.
+
+What comes out is a frozen value or a `BridgeError`; nothing outside this package sees an RPC error. What goes in is
+bounded (`bridge.connection`).
+
+Starts, signals and cancels use the SDK's high-level calls, so that a client's interceptors (tracing) see them; reads
+use the raw stub, which neither raises on unknown enum values nor retries behind our back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType, QueryRejectCondition, TaskQueueType
+from temporalio.api.errordetails.v1 import QueryFailedFailure
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionRequest,
+    GetWorkflowExecutionHistoryRequest,
+    QueryWorkflowRequest,
+)
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.runtime import Runtime
+from temporalio.service import RPCError, RPCStatusCode
+
+from bridge.attributes import SearchAttributes
+from bridge.changes import changes
+from bridge.closed import Closed, closed
+from bridge.connection import ATTEMPT, Connection
+from bridge.describe import Described, described, parsed_view
+from bridge.errors import (
+    Busy,
+    NotOpen,
+    NoUsableView,
+    NoWorker,
+    TaskNotFound,
+)
+from bridge.payloads import encoded
+from workflows.kit.contract import (
+    OWNER_ATTRIBUTE,
+    STATUS_ATTRIBUTE,
+    TASK_MEMO,
+    TOOL_ATTRIBUTE,
+    UPDATE_SIGNAL,
+    VIEW_QUERY,
+    Principal,
+    TaskMemo,
+    TaskView,
+    UpdateSignal,
+)
+
+logger = logging.getLogger(__name__)
+
+START_ATTEMPT: Final = timedelta(seconds=1.4)
+"""Two attempts of a start fit into one call."""
+
+QUERY_ATTEMPT: Final = timedelta(seconds=1)
+"""Up to 1 s Temporal says within milliseconds that a queue has no poller; above, only at the deadline."""
+
+QUERY_SECONDS: Final = 2.0
+RETENTION_SECONDS: Final = 3600.0
+
+MAX_SUMMARY_CHARS: Final = 100
+"""The summary shown in Temporal's UI; the documented limit is 400 bytes, encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A view as the query gave it, and the bytes it took."""
+
+    view: TaskView
+    size: int
+
+
+class Gateway:
+    """The bridge's connection to one Temporal namespace. Bound to the event loop that made it."""
+
+    def __init__(self, connection: Connection, owner_key: bytes) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._owner_key = owner_key
+        self._attributes = SearchAttributes(connection.client)
+        self._retention: tuple[float, timedelta] | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        connect_config: Mapping[str, Any],
+        *,
+        owner_key: bytes,
+        data_converter: DataConverter = pydantic_data_converter,
+        runtime: Runtime | None = None,
+        **options: Any,
+    ) -> Self:
+        """A gateway that connects at its first call.
+
+        `connect_config` is what `temporalio.envconfig` loads; `owner_key` keys the owner's hash in search attributes;
+        `options` go to both clients unchanged (interceptors, plugins).
+        """
+        return cls(await Connection.open(connect_config, data_converter, runtime, **options), owner_key)
+
+    async def start(
+        self,
+        *,
+        task_id: str,
+        workflow_type: str,
+        task_queue: str,
+        arguments: Mapping[str, Any],
+        memo: TaskMemo,
+        title: str | None = None,
+        execution_timeout: timedelta | None = None,
+        signal: UpdateSignal | None = None,
+    ) -> bool:
+        """Start the run of a new task, durably; `signal` is delivered with its first workflow task.
+
+        An attempt whose fate is unknown is repeated once: an id starts one run at most, whatever became of the first
+        attempt.
+
+        Returns:
+            Whether this call started the run; False if the id was in use before.
+
+        Raises:
+            TooLarge: The arguments or the signal exceed a limit.
+            EngineUnavailable, EngineRefused: No run was started, as far as is known.
+        """
+        converter = self._client.data_converter
+        first = encoded(converter, dict(arguments))
+        signalled = [encoded(converter, signal.to_json())] if signal else []
+        attributes = None
+        if await self._attributes.available():
+            attributes = self._search_attributes(memo)
+
+        async def attempt() -> None:
+            await self._client.start_workflow(
+                workflow_type,
+                first,
+                id=task_id,
+                task_queue=task_queue,
+                execution_timeout=execution_timeout,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                # A signal cannot be sent with a start that must fail on a running one; a new id has none.
+                id_conflict_policy=WorkflowIDConflictPolicy.UNSPECIFIED if signal else WorkflowIDConflictPolicy.FAIL,
+                memo={TASK_MEMO: memo.to_json()},
+                search_attributes=attributes,
+                static_summary=title[:MAX_SUMMARY_CHARS] if title else None,
+                start_signal=UPDATE_SIGNAL if signal else None,
+                start_signal_args=signalled,
+                rpc_timeout=START_ATTEMPT,
+            )
+
+        async with self._connection.bounded("start"):
+            try:
+                await attempt()
+            except WorkflowAlreadyStartedError:
+                return False
+            except RPCError as error:
+                if attributes is not None and self._attributes.refused(error):
+                    attributes = None
+                elif error.status not in _AMBIGUOUS:
+                    raise
+                try:
+                    await attempt()
+                except WorkflowAlreadyStartedError:
+                    logger.info("start.found_after_retry", extra={"task_id": task_id})
+        return True
+
+    def _search_attributes(self, memo: TaskMemo) -> TypedSearchAttributes:
+        values = {TOOL_ATTRIBUTE: memo.tool, OWNER_ATTRIBUTE: self.owner_hash(memo.owner), STATUS_ATTRIBUTE: "working"}
+        return TypedSearchAttributes([
+            SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()
+        ])  # fmt: skip
+
+    def owner_hash(self, owner: Principal) -> str:
+        """`owner` as the search attribute shows it: search attributes are plain text to everybody who may list."""
+        return hmac.new(self._owner_key, f"{owner.issuer}\0{owner.subject}".encode(), hashlib.sha256).hexdigest()[:32]
+
+    async def describe(self, task_id: str, run_id: str = "") -> Described:
+        """One consistent read of the task's latest run, or of the run named.
+
+        Raises:
+            TaskNotFound: Temporal knows no such run.
+            EngineUnavailable, EngineRefused: It could not be asked.
+        """
+        asked_at = asyncio.get_running_loop().time()
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._client.namespace, execution=WorkflowExecution(workflow_id=task_id, run_id=run_id)
+        )
+        async with self._connection.bounded("describe"):
+            response = await self._client.workflow_service.describe_workflow_execution(
+                request, retry=True, timeout=ATTEMPT
+            )
+        return await described(response, self._connection.payloads(task_id), task_id, asked_at)
+
+    async def query_view(self, task_id: str, run_id: str) -> Answer:
+        """The view of a running run, from its workflow; at most `QUERY_SECONDS`.
+
+        Raises:
+            Busy, NotOpen, NoWorker, NoUsableView: There is none, and why.
+            EngineUnavailable: Temporal could not be asked.
+        """
+        request = QueryWorkflowRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
+            query=WorkflowQuery(query_type=VIEW_QUERY),
+            query_reject_condition=QueryRejectCondition.QUERY_REJECT_CONDITION_NOT_OPEN,
+        )
+        async with self._connection.bounded("query", QUERY_SECONDS + 0.5):
+            response = None
+            for last in (False, True):
+                try:
+                    response = await self._client.workflow_service.query_workflow(request, timeout=QUERY_ATTEMPT)
+                    break
+                except RPCError as error:
+                    if error.status not in _TIMED_OUT:
+                        raise _no_view(error) from error
+                    if last:
+                        raise NoWorker from error
+        assert response is not None  # noqa: S101 - the loop ends with one or raises
+        if response.HasField("query_rejected"):
+            raise NotOpen
+        payload = response.query_result.payloads[0] if response.query_result.payloads else None
+        view = parsed_view(await self._connection.payloads(task_id).json(payload), task_id) if payload else None
+        if view is None or payload is None:
+            raise NoUsableView
+        return Answer(view, len(payload.data))
+
+    async def signal_update(self, task_id: str, update: UpdateSignal) -> bool:
+        """Deliver answers to the task's latest run; durable when this returns, with or without a worker.
+
+        Returns:
+            Whether they were delivered; False if the task is closed, where nothing is outstanding.
+
+        Raises:
+            TaskNotFound, TooLarge, EngineUnavailable, EngineRefused
+        """
+        argument = encoded(self._client.data_converter, update.to_json())
+        try:
+            async with self._connection.bounded("signal"):
+                await self._client.get_workflow_handle(task_id).signal(UPDATE_SIGNAL, argument, rpc_timeout=ATTEMPT)
+        except TaskNotFound:
+            await self.describe(task_id)  # raises it again for a task that does not exist at all
+            return False
+        return True
+
+    async def request_cancel(self, task_id: str, reason: str) -> None:
+        """Ask the task's latest run to stop; a no-op for a closed one. `reason` is plain text in the history.
+
+        Raises:
+            TaskNotFound, EngineUnavailable, EngineRefused
+        """
+        try:
+            async with self._connection.bounded("cancel"):
+                await self._client.get_workflow_handle(task_id).cancel(reason=reason, rpc_timeout=ATTEMPT)
+        except TaskNotFound:
+            await self.describe(task_id)
+
+    async def close_event(self, task_id: str, run_id: str) -> Closed | None:
+        """How the run ended; None if it has not.
+
+        Raises:
+            TaskNotFound, EngineUnavailable, EngineRefused
+        """
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
+            maximum_page_size=1,
+            history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        )
+        async with self._connection.bounded("close_event"):
+            response = await self._client.workflow_service.get_workflow_execution_history(
+                request, retry=True, timeout=ATTEMPT
+            )
+        events = response.history.events
+        return await closed(events[-1], self._connection.payloads(task_id)) if events else None
+
+    def changes(self, task_id: str) -> AsyncGenerator[None]:
+        """See `bridge.changes`: an item whenever the task may look different, at first at once; ends when it closed.
+
+        Raises:
+            TaskNotFound: While iterating, as soon as the task does not exist.
+        """
+        return changes(self._connection.watcher, task_id)
+
+    async def polled_since(self, queue: str, moment: datetime) -> bool:
+        """Whether a worker has asked `queue` for workflow tasks since `moment`; an idle one asks at least once a minute.
+
+        Raises:
+            EngineUnavailable, EngineRefused
+        """
+        request = DescribeTaskQueueRequest(
+            namespace=self._connection.client.namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        async with self._connection.bounded("describe_task_queue"):
+            response = await self._connection.client.workflow_service.describe_task_queue(request, retry=True, timeout=ATTEMPT)
+        return any(poller.last_access_time.ToDatetime(tzinfo=UTC) >= moment for poller in response.pollers)
+
+    async def retention(self) -> timedelta:
+        """How long the namespace keeps a closed run; asked at most once an hour.
+
+        Raises:
+            EngineUnavailable, EngineRefused
+        """
+        now = asyncio.get_running_loop().time()
+        if self._retention is None or now >= self._retention[0]:
+            self._retention = (now + RETENTION_SECONDS, await self._namespace_retention())
+        return self._retention[1]
+
+    async def check(self) -> None:
+        """Whether Temporal answers for our namespace now.
+
+        Raises:
+            EngineUnavailable, EngineRefused
+        """
+        await self._namespace_retention()
+
+    async def _namespace_retention(self) -> timedelta:
+        async with self._connection.bounded("describe_namespace"):
+            response = await self._client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(namespace=self._client.namespace), retry=True, timeout=ATTEMPT
+            )
+        return response.config.workflow_execution_retention_ttl.ToTimedelta()
+
+
+_TIMED_OUT: Final = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
+"""A client-side timeout is CANCELLED "Timeout expired", a server-side one DEADLINE_EXCEEDED; they race."""
+
+_AMBIGUOUS: Final = _TIMED_OUT | {RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL}
+
+_NO_POLLER: Final = "no poller seen"
+
+
+def _no_view(error: RPCError) -> Exception:
+    """Why a query gave no view; the error itself if it says something about Temporal rather than about the workflow."""
+    match error.status:
+        case RPCStatusCode.RESOURCE_EXHAUSTED:
+            return Busy()
+        case RPCStatusCode.FAILED_PRECONDITION:
+            return NoWorker() if _NO_POLLER in error.message.lower() else Busy()
+        case RPCStatusCode.INVALID_ARGUMENT:
+            if not any(_is(detail, QueryFailedFailure) for detail in error.grpc_status.details):
+                logger.warning("query.refused", extra={"detail": error.message})
+            return NoUsableView()
+        case RPCStatusCode.NOT_FOUND:
+            return NotOpen()
+        case _:
+            return error
+
+
+def _is(detail: Any, kind: type[Message]) -> bool:
+    return bool(detail.Is(kind.DESCRIPTOR))

@@ -1,0 +1,161 @@
+"""What the headers must say: media types that a browser form cannot send, and routing headers that repeat the body.
+
+MCP mirrors the method, the name and annotated arguments into headers so that a proxy can route without reading the
+body; a server that reads the body has to refuse a request whose headers tell another story
+(basic/transports/streamable-http, "Header validation"). An incomplete `_meta` is told first, then
+the headers, then the version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PARAM_HEADER_PREFIX,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    InboundModernRoute,
+    classify_inbound_request,
+    decode_header_value,
+    find_duplicated_routing_header,
+    find_invalid_x_mcp_header,
+    unsupported_protocol_version_rejection,
+    validate_mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from bridge.jsonrpc import Notification, Refusal, Request, RequestId
+
+Headers = CIMultiDict[str] | CIMultiDictProxy[str]
+
+TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+"""Methods whose `Mcp-Name` is the task id (Tasks extension, "Streamable HTTP")."""
+
+_ROUTING_HEADERS: Final = (MCP_PROTOCOL_VERSION_HEADER, MCP_METHOD_HEADER, MCP_NAME_HEADER)
+_LEGAL_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+_ZERO_QUALITY: Final = re.compile(r"q=0(\.0*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepts:
+    """Which of the two response types the client takes."""
+
+    json: bool
+    sse: bool
+
+
+def accepted(values: Sequence[str]) -> Accepts:
+    """The response types that these Accept headers allow; both if there are none.
+
+    The most specific range decides for each type (RFC 9110 section 12.5.1), so `application/json;q=0, */*` means SSE
+    alone.
+    """
+    ranges: dict[str, bool] = {}
+    for element in ",".join(values).split(","):
+        name, *parameters = (part.strip().lower() for part in element.split(";"))
+        if name:
+            ranges[name] = not any(_ZERO_QUALITY.fullmatch(parameter) for parameter in parameters)
+
+    def allows(media_type: str) -> bool:
+        specific_first = (media_type, media_type.split("/")[0] + "/*", "*/*")
+        return next((ranges[name] for name in specific_first if name in ranges), not ranges)
+
+    return Accepts(json=allows("application/json"), sse=allows("text/event-stream"))
+
+
+def is_json(content_types: Sequence[str]) -> bool:
+    """Whether the body is declared as JSON in UTF-8. Pages may send form and text types without asking."""
+    if len(content_types) != 1:
+        return False
+    media_type, *parameters = (part.strip().lower() for part in content_types[0].split(";"))
+    charsets = [value.strip('"') for name, _, value in (p.partition("=") for p in parameters) if name == "charset"]
+    return media_type == "application/json" and all(charset == "utf-8" for charset in charsets)
+
+
+def is_plain(content_encodings: Sequence[str]) -> bool:
+    """Whether the body is sent as it is; a compressed one would pass the size limit before it is unpacked."""
+    return all(coding.strip().lower() in ("", "identity") for coding in ",".join(content_encodings).split(","))
+
+
+def check_request(message: Request, headers: Headers) -> InboundModernRoute:
+    """The route of a request whose `_meta`, routing headers and version are in order.
+
+    Raises Refusal: -32602 for an incomplete `_meta`, -32020 for headers, -32022 for the version.
+    """
+    body = {"method": message.method, "params": message.params}
+    verdict = classify_inbound_request(
+        body, headers={name: headers[name].strip(" \t") for name in _ROUTING_HEADERS if name in headers}
+    )
+    if isinstance(verdict, InboundLadderRejection) and verdict.code == INVALID_PARAMS:
+        # The handshake of older revisions lands here; its client should learn what to speak instead.
+        supported = {"supported": list(MODERN_PROTOCOL_VERSIONS)} if message.method == "initialize" else None
+        raise Refusal(verdict.code, verdict.message, request_id=message.id, data=supported or verdict.data)
+    problem = _routing_problem(headers) or _task_name_problem(message, headers)
+    if problem is not None:
+        raise Refusal(HEADER_MISMATCH, problem, request_id=message.id)
+    if isinstance(verdict, InboundLadderRejection):
+        raise _refusal(verdict, message.id)
+    return verdict
+
+
+def check_notification(_message: Notification, headers: Headers) -> None:
+    """Raise Refusal unless the version header names a served version; no other is defined for notifications."""
+    problem = _routing_problem(headers)
+    if problem is None and MCP_PROTOCOL_VERSION_HEADER not in headers:
+        problem = f"{MCP_PROTOCOL_VERSION_HEADER} header is missing"
+    if problem is not None:
+        raise Refusal(HEADER_MISMATCH, problem)
+    unsupported = unsupported_protocol_version_rejection(headers[MCP_PROTOCOL_VERSION_HEADER].strip(" \t"))
+    if unsupported is not None:
+        raise _refusal(unsupported, None)
+
+
+def check_parameters(message: Request, schema: Mapping[str, Any], headers: Headers) -> None:
+    """Raise Refusal (-32020) unless the `Mcp-Param-*` headers that `schema` declares agree with a call's arguments."""
+    arguments = message.params.get("arguments")
+    if not isinstance(arguments, dict | None):
+        return  # not a call at all; the kernel says so
+    if find_invalid_x_mcp_header(schema) is not None:
+        return  # clients ignore such a tool's annotations, so there is nothing to agree with
+    for token in x_mcp_header_map(schema).values():
+        name = MCP_PARAM_HEADER_PREFIX + token
+        if not all(_LEGAL_VALUE.fullmatch(value) for value in headers.getall(name, [])):
+            raise Refusal(HEADER_MISMATCH, f"{name} header contains illegal characters", request_id=message.id)
+    stripped = CIMultiDict((name, value.strip(" \t")) for name, value in headers.items())
+    rejection = validate_mcp_param_headers(schema, arguments or {}, stripped)
+    if rejection is not None:
+        raise _refusal(rejection, message.id)
+
+
+def _routing_problem(headers: Headers) -> str | None:
+    duplicated = find_duplicated_routing_header(headers.items())
+    if duplicated is not None:
+        return f"{duplicated} header appears more than once"
+    for name in _ROUTING_HEADERS:
+        if not _LEGAL_VALUE.fullmatch(headers.get(name, "")):
+            return f"{name} header contains illegal characters; other text is sent as =?base64?...?="
+    return None
+
+
+def _task_name_problem(message: Request, headers: Headers) -> str | None:
+    task_id = message.params.get("taskId")
+    if message.method not in TASK_METHODS or not isinstance(task_id, str):
+        return None
+    name = headers.get(MCP_NAME_HEADER)
+    if name is None:
+        return f"{MCP_NAME_HEADER} header is missing; it repeats the request body's 'taskId' parameter"
+    if decode_header_value(name.strip(" \t")) != task_id:
+        return f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
+    return None
+
+
+def _refusal(rejection: InboundLadderRejection, request_id: RequestId | None) -> Refusal:
+    return Refusal(rejection.code, rejection.message, request_id=request_id, data=rejection.data)

@@ -1,0 +1,62 @@
+"""Loading a tasks module: the Python module that `--tasks` names, with `TASKS` and `ACTIVITIES`.
+
+Bridge and worker load the same module, so what one offers the other can run. The current folder is searched last: a
+package beside the operator is found, and none there can take the place of an installed one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workflows.kit import Task
+
+from .settings import SettingsError
+
+
+@dataclass(frozen=True)
+class TasksModule:
+    """The tools of a deployment and the activities that they use."""
+
+    name: str
+    tasks: tuple[type[Task[Any, Any]], ...]
+    activities: tuple[Callable[..., Any], ...]
+
+
+def load_tasks(name: str) -> TasksModule:
+    """Import the tasks module `name`.
+
+    Raises:
+        SettingsError: There is no such module, or it does not have what a tasks module has. An error inside the module
+            itself is the author's and passes through with its traceback.
+    """
+    if (here := os.getcwd()) not in sys.path:  # sys.path holds strings
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise SettingsError(
+            f"--tasks {name}: there is no module {error.name!r} here or among the installed ones"
+        ) from error
+    tasks, activities = getattr(module, "TASKS", None), getattr(module, "ACTIVITIES", None)
+    if not _is_list_of(tasks, _is_tool) or not tasks:
+        raise SettingsError(f"--tasks {name}: the module needs TASKS, a list of Task classes declared with @tool")
+    if not _is_list_of(activities, callable):
+        raise SettingsError(
+            f"--tasks {name}: the module needs ACTIVITIES, a list of activity functions (it may be empty)"
+        )
+    return TasksModule(name=name, tasks=tuple(tasks), activities=tuple(activities or ()))
+
+
+def _is_list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Sequence) and all(accepts(item) for item in value)
+
+
+def _is_tool(item: Any) -> bool:
+    return isinstance(item, type) and issubclass(item, Task) and hasattr(item, "declaration")

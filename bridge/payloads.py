@@ -1,0 +1,85 @@
+"""Temporal payloads as JSON values, and back.
+
+Values are read with the standard library's JSON reader behind the client's own codec: pydantic's stops at a depth of
+200, and a task's result is the author's. What is not JSON is absent, and logged; what a codec cannot open is no
+statement about the task at all (a replica with the wrong key must not make clients forget their tasks), so it reads
+as an outage.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final
+
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter, WorkflowSerializationContext
+
+from bridge.errors import EngineUnavailable, TooLarge
+from workflows.kit.contract import MAX_PAYLOAD_BYTES
+
+logger = logging.getLogger(__name__)
+
+_JSON_ENCODINGS: Final = frozenset({b"json/plain", b"json/protobuf"})
+_NOT_JSON: Final = frozenset({b"binary/null", b"binary/plain", b"binary/protobuf"})
+
+
+class Payloads:
+    """Reads and writes the payloads of one task."""
+
+    def __init__(self, converter: DataConverter, namespace: str, task_id: str) -> None:
+        self._converter = converter.with_context(WorkflowSerializationContext(namespace=namespace, workflow_id=task_id))
+        self._task_id = task_id
+
+    async def json(self, payload: Payload) -> Any:
+        """The JSON value in `payload`; None if it holds none.
+
+        Raises:
+            EngineUnavailable: The payload is encoded in a way that this replica cannot open.
+        """
+        plain = await self._opened(payload)
+        encoding = plain.metadata.get("encoding", b"")
+        if encoding in _JSON_ENCODINGS:
+            try:
+                return json.loads(plain.data, parse_constant=_null)
+            except (ValueError, RecursionError) as error:
+                logger.warning("payload.unreadable", extra={"task_id": self._task_id, "reason": type(error).__name__})
+                return None
+        if encoding not in _NOT_JSON:
+            logger.error(
+                "payload.unknown_encoding",
+                extra={"task_id": self._task_id, "encoding": encoding.decode("ascii", "replace")},
+            )
+            raise EngineUnavailable
+        if encoding != b"binary/null":
+            logger.warning("payload.not_json", extra={"task_id": self._task_id})
+        return None
+
+    async def _opened(self, payload: Payload) -> Payload:
+        if self._converter.payload_codec is None and self._converter.external_storage is None:
+            return payload
+        try:
+            (raw,) = await self._converter.decode([payload], [RawValue])
+        except Exception as error:  # whatever an operator's codec raises
+            logger.exception("payload.codec_failed", extra={"task_id": self._task_id})
+            raise EngineUnavailable from error
+        assert isinstance(raw, RawValue)  # noqa: S101 - it is what was asked for
+        return raw.payload
+
+
+def encoded(converter: DataConverter, value: Any) -> RawValue:
+    """`value` as the one payload of a start or a signal; the client's codec is applied when it is sent.
+
+    Raises:
+        TooLarge: More than `MAX_PAYLOAD_BYTES` of JSON.
+    """
+    (payload,) = converter.payload_converter.to_payloads([value])
+    if len(payload.data) > MAX_PAYLOAD_BYTES:
+        raise TooLarge
+    return RawValue(payload)
+
+
+def _null(_constant: str) -> None:
+    """NaN and infinities, which Python writers emit, are no JSON; a client's strict reader would refuse the whole
+    answer."""

@@ -1,0 +1,245 @@
+"""What a task looks like now: conditional reads.
+
+A query defines a live task's state, but costs a workflow task and hangs without a worker; a describe does neither. So
+a read is
+1. a describe; a closed run gives its outcome, which never changes and is kept,
+2. else the last query's view, if run and history length are those of the describe made *before* that query (never of a
+   later one: a signal that arrives during a workflow task is buffered and does not move the length),
+3. else the memo's parked snapshot, if no workflow task is pending: it was published with the change of state,
+4. else a query, shared only by readers whose describe preceded it,
+5. else, when no worker answers, the last known state without the questions answered since, and a note that says so.
+
+Steps 1 to 4 are exact; an answer of step 5 is never kept. A reader holds no state that another replica lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Final
+
+from cachetools import LRUCache, TLRUCache, TTLCache
+
+from bridge.chain import Chains
+from bridge.closed import Closed
+from bridge.describe import Described
+from bridge.errors import Busy, NotOpen, NoUsableView, NoWorker, TaskNotFound
+from bridge.gateway import QUERY_SECONDS, Answer, Gateway
+from bridge.queries import SharedQueries
+from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal, utc
+from workflows.kit.contract import Principal, TaskMemo, TaskView
+
+logger = logging.getLogger(__name__)
+
+MiB: Final = 1024 * 1024
+OUTCOME_CACHE_BYTES: Final = 64 * MiB
+VIEW_CACHE_BYTES: Final = 32 * MiB
+ACKNOWLEDGED_BYTES: Final = 8 * MiB
+ACKNOWLEDGED_SECONDS: Final = 600.0
+
+_OBJECT_FACTOR: Final = 4
+_OBJECT_BYTES: Final = 2_000
+"""Parsed JSON takes a few times its text in memory, and every entry something besides."""
+
+_FIRST_PAUSE: Final = 0.005
+_LONGEST_PAUSE: Final = 0.1
+
+NO_WORKER: Final = "Nothing is processing this task at the moment; this is its last known state"
+PAUSED: Final = "This task was paused by an operator; this is its last known state"
+
+
+class Reader:
+    """Reads tasks for their owners. One per process, for all requests."""
+
+    def __init__(self, gateway: Gateway, rules: Callable[[str], OutcomeRules] = lambda _tool: OutcomeRules()) -> None:
+        """`rules` gives what the tool of a name declares about its ends; unknown tools get the defaults."""
+        self._gateway = gateway
+        self._rules = rules
+        self._chains = Chains(gateway)
+        self._queries = SharedQueries(self._ask, self._keep)
+        self._outcomes: TLRUCache[str, _Kept] = TLRUCache(
+            OUTCOME_CACHE_BYTES,
+            ttu=lambda _id, kept, _now: kept.until,
+            timer=time.time,
+            getsizeof=lambda kept: kept.size,
+        )
+        self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
+        self._acknowledged: TTLCache[str, _Acknowledged] = TTLCache(
+            ACKNOWLEDGED_BYTES, ttl=ACKNOWLEDGED_SECONDS, getsizeof=lambda entry: entry.size
+        )
+
+    async def read(self, task_id: str, owner: Principal) -> TaskState:
+        """The task's state, at least as new as this call.
+
+        Raises:
+            TaskNotFound: No such task, deleted by retention, not a task, or not `owner`'s.
+            EngineUnavailable, EngineRefused: Temporal could not be asked.
+        """
+        if (kept := self._outcomes.get(task_id)) is not None:
+            _owned(kept.state.memo, owner)
+            return kept.state
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + QUERY_SECONDS + 0.2
+        pause = _FIRST_PAUSE
+        while True:
+            run = await self._chains.deciding(await self._gateway.describe(task_id))
+            memo = _owned(run.memo, owner)
+            if run.closed_at is not None:
+                if (ended := await self._ended(run, memo)) is not None:
+                    return ended
+            else:
+                self._forget_acknowledged(run)
+                try:
+                    view = await self._view(run, deadline)
+                    return live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None)
+                except NoUsableView:
+                    return live(task_id, memo, run.snapshot, heartbeat=run.heartbeat)
+                except NoWorker:
+                    return await self._last_known(task_id, owner)
+                except (Busy, NotOpen):
+                    pass  # something moved; look again
+            if clock() + pause >= deadline:
+                return await self._last_known(task_id, owner)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def acknowledged(self, task_id: str, keys: Iterable[str]) -> None:
+        """Note that answers to `keys` were delivered, so that step 5 does not ask again what is already answered."""
+        before = self._acknowledged.get(task_id)
+        entry = _Acknowledged(
+            (before.keys if before else frozenset()) | frozenset(keys), asyncio.get_running_loop().time()
+        )
+        if entry.size <= ACKNOWLEDGED_BYTES:
+            self._acknowledged[task_id] = entry
+
+    async def close(self) -> None:
+        """End the queries that are on their way."""
+        await self._queries.close()
+
+    async def _view(self, run: Described, deadline: float) -> TaskView | None:
+        """Steps 2 to 4; None if the workflow has not begun."""
+        if run.paused:
+            raise NoWorker  # a query would be rejected at once
+        if run.first_task_unfinished:
+            if run.first_of_chain:
+                return None
+            if run.snapshot is not None and run.snapshot.status == "working":
+                return run.snapshot  # the run before published it as its last state
+        labelled = self._views.get(run.task_id)
+        if labelled is not None and labelled.label == (run.run_id, run.history_length):
+            return labelled.view
+        if run.snapshot is not None and run.snapshot.status == "input_required" and run.settled:
+            return run.snapshot
+        try:
+            async with asyncio.timeout_at(deadline):
+                return (await self._queries.view(run)).view
+        except TimeoutError as error:
+            raise NoWorker from error
+
+    async def _ask(self, run: Described) -> Answer:
+        return await self._gateway.query_view(run.task_id, run.run_id)
+
+    def _keep(self, run: Described, answer: Answer) -> None:
+        labelled = _Labelled((run.run_id, run.history_length), answer)
+        if labelled.size <= VIEW_CACHE_BYTES:
+            self._views[run.task_id] = labelled
+        else:
+            self._views.pop(run.task_id, None)
+
+    async def _last_known(self, task_id: str, owner: Principal) -> TaskState:
+        """Step 5, on a describe of its own: what the reader saw may be seconds old, and the task closed meanwhile."""
+        run = await self._chains.deciding(await self._gateway.describe(task_id))
+        memo = _owned(run.memo, owner)
+        if run.closed_at is not None and (ended := await self._ended(run, memo)) is not None:
+            return ended
+        labelled = self._views.get(task_id)
+        known = [view for view in (run.snapshot, labelled.view if labelled else None) if view is not None]
+        answered = self._acknowledged.get(task_id)
+        return live(
+            task_id,
+            memo,
+            max(known, key=lambda view: utc(view.changed_at), default=None),
+            heartbeat=run.heartbeat,
+            note=PAUSED if run.paused else NO_WORKER,
+            without=answered.keys if answered else (),
+            questions_known=bool(known),
+        )
+
+    async def _ended(self, run: Described, memo: TaskMemo) -> Terminal | None:
+        """The outcome of a closed run, kept until Temporal deletes the run; None if the task goes on in another run."""
+        if run.continued:
+            return None
+        closed = await self._gateway.close_event(run.task_id, run.run_id)
+        if closed is None or closed.next_run_id or closed.by_reset:
+            return None
+        retention = await self._gateway.retention()
+        state = self._outcome(run, memo, closed, retention)
+        self._views.pop(run.task_id, None)
+        self._acknowledged.pop(run.task_id, None)
+        kept = _Kept(state, (closed.at + retention).timestamp(), closed.size)
+        if kept.size <= OUTCOME_CACHE_BYTES:
+            self._outcomes[run.task_id] = kept
+        return state
+
+    def _outcome(self, run: Described, memo: TaskMemo, closed: Closed, retention: timedelta) -> Terminal:
+        end = outcome(
+            closed,
+            task_id=run.task_id,
+            run_id=run.run_id,
+            cancel_requested=run.cancel_requested,
+            rules=self._rules(memo.tool),
+        )
+        if end.reference is not None:
+            logger.error(
+                "task.bug",
+                extra={
+                    "reference": end.reference,
+                    "task_id": run.task_id,
+                    "run_id": run.run_id,
+                    "tool": memo.tool,
+                    "failure": closed.failure.summary() if closed.failure else [],
+                },
+            )
+        return terminal(run.task_id, memo, closed, end, retention)
+
+    def _forget_acknowledged(self, run: Described) -> None:
+        """A describe that was sent after the acknowledgement and shows nothing pending has the answers worked in."""
+        answered = self._acknowledged.get(run.task_id)
+        if answered is not None and run.settled and run.asked_at > answered.at:
+            del self._acknowledged[run.task_id]
+
+
+class _Kept:
+    """An outcome, until when it may be given, and what it takes."""
+
+    def __init__(self, state: Terminal, until: float, event_bytes: int) -> None:
+        self.state = state
+        self.until = until
+        self.size = event_bytes * _OBJECT_FACTOR + _OBJECT_BYTES
+
+
+class _Labelled:
+    """A view, and run and history length of the describe before its query."""
+
+    def __init__(self, label: tuple[str, int], answer: Answer) -> None:
+        self.label = label
+        self.view = answer.view
+        self.size = answer.size * _OBJECT_FACTOR + _OBJECT_BYTES
+
+
+class _Acknowledged:
+    """Answered questions, and the event loop's time of the last answer."""
+
+    def __init__(self, keys: frozenset[str], at: float) -> None:
+        self.keys = keys
+        self.at = at
+        self.size = sum(len(key) for key in keys) * _OBJECT_FACTOR + _OBJECT_BYTES
+
+
+def _owned(memo: TaskMemo | None, owner: Principal) -> TaskMemo:
+    if memo is None or (memo.owner.issuer, memo.owner.subject) != (owner.issuer, owner.subject):
+        raise TaskNotFound
+    return memo

@@ -1,0 +1,31 @@
+"""SIGTERM and SIGINT: the first asks for an orderly end, a second ends at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def stop_signals(at_once: Callable[[], None] = lambda: None) -> AsyncIterator[asyncio.Event]:
+    """An event that the first signal sets. A second signal calls `at_once` and exits, without waiting for anything."""
+    stop = asyncio.Event()
+
+    def received(number: signal.Signals) -> None:
+        if stop.is_set():
+            at_once()
+            os._exit(128 + number)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, received, number)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

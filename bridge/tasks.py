@@ -1,0 +1,134 @@
+"""tasks/get, tasks/update and tasks/cancel.
+
+Each is gated by the Tasks extension on this very request before anything is looked up, and authorised by the reader, which answers
+for a stranger's task as for one that does not exist. A read is pure. An update is checked here, keys before values, because the
+workflow takes it without an answer. A cancel is a request: it is recorded and acknowledged, and the status tells how it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, RequestParams
+from pydantic import ConfigDict
+
+from bridge.capabilities import declared_capabilities, require_askable, require_tasks
+from bridge.errors import TooLarge
+from bridge.exchange import Exchange
+from bridge.gateway import Gateway
+from bridge.reader import Reader
+from bridge.status import Live
+from bridge.wire import detailed_task
+from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, UpdateSignal
+from workflows.kit.questions import response_problem
+
+Context = ServerRequestContext[Any, Exchange]
+
+ACKNOWLEDGED: Mapping[str, Any] = {"resultType": "complete"}
+
+
+class TaskParams(RequestParams):
+    """Any params: the handlers say themselves what is wrong with them, by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Tasks:
+    """The handlers of the three methods."""
+
+    def __init__(self, gateway: Gateway, reader: Reader) -> None:
+        self._gateway = gateway
+        self._reader = reader
+
+    async def get(self, context: Context, _params: TaskParams) -> dict[str, Any]:
+        """tasks/get."""
+        capabilities = _gate(context)
+        state = await self._reader.read(task_id_of(context), exchange_of(context).owner)
+        if isinstance(state, Live) and state.input_requests:
+            require_askable(state.input_requests, capabilities)
+        return {"resultType": "complete", **detailed_task(state)}
+
+    async def update(self, context: Context, _params: TaskParams) -> dict[str, Any]:
+        """tasks/update."""
+        _gate(context)
+        task_id = task_id_of(context)
+        responses = (context.params or {}).get("inputResponses")
+        if not isinstance(responses, Mapping):
+            raise MCPError(INVALID_PARAMS, "params.inputResponses must be an object of answers by key")
+        await self.deliver(task_id, responses, exchange_of(context))
+        return dict(ACKNOWLEDGED)
+
+    async def cancel(self, context: Context, _params: TaskParams) -> dict[str, Any]:
+        """tasks/cancel."""
+        _gate(context)
+        task_id = task_id_of(context)
+        exchange = exchange_of(context)
+        if isinstance(await self._reader.read(task_id, exchange.owner), Live):
+            await self._gateway.request_cancel(task_id, self._gateway.owner_hash(exchange.owner))
+        return dict(ACKNOWLEDGED)
+
+    async def deliver(self, task_id: str, responses: Mapping[str, Any], exchange: Exchange) -> None:
+        """Send the answers to outstanding questions to the task; others are ignored, as the extension wants it.
+
+        Raises:
+            MCPError: -32602, naming key and reason, if an answer does not fit its question; nothing is sent then.
+            BridgeError: No such task for this owner, or Temporal is away.
+        """
+        state = await self._reader.read(task_id, exchange.owner)
+        if not isinstance(state, Live):
+            return
+        # A question that nobody can be asked about now may be what is answered; the workflow checks again and ignores the rest
+        known = state.questions_known
+        fitting = fitting_answers(state.input_requests or {}, responses) if known else bounded_answers(responses)
+        if not fitting:
+            return
+        actor = Actor(**exchange.owner.model_dump(), channel=exchange.channel)
+        if await self._gateway.signal_update(task_id, UpdateSignal(responses=fitting, actor=actor, at=datetime.now(UTC))):
+            self._reader.acknowledged(task_id, fitting)
+
+
+def fitting_answers(requests: Mapping[str, Mapping[str, Any]], responses: Mapping[str, Any]) -> dict[str, Any]:
+    """The responses whose keys are outstanding, all of which fit. Keys come first: what is sent under an unknown one is no matter.
+
+    Raises:
+        MCPError: -32602 if one does not fit its question.
+        TooLarge: Together they are larger than Temporal stores.
+    """
+    fitting = {key: response for key, response in responses.items() if key in requests}
+    for key, response in fitting.items():
+        if problem := response_problem(requests[key], response):
+            raise MCPError(INVALID_PARAMS, f"The answer to {key!r} cannot be used: {problem}", {"key": key, "reason": problem})
+    return bounded_answers(fitting)
+
+
+def bounded_answers(responses: Mapping[str, Any]) -> dict[str, Any]:
+    """The responses as they are. Raises TooLarge if together they are larger than Temporal stores."""
+    if len(json.dumps(responses, ensure_ascii=False).encode()) > MAX_PAYLOAD_BYTES:
+        raise TooLarge
+    return dict(responses)
+
+
+def task_id_of(context: Context) -> str:
+    """`params.taskId`. Raises MCPError -32602 if it is not a string."""
+    task_id = (context.params or {}).get("taskId")
+    if not isinstance(task_id, str) or not task_id:
+        raise MCPError(INVALID_PARAMS, "params.taskId must be the id of a task, a string")
+    return task_id
+
+
+def _gate(context: Context) -> Mapping[str, Any]:
+    capabilities = declared_capabilities(context.params)
+    require_tasks(capabilities)
+    return capabilities
+
+
+def exchange_of(context: Context) -> Exchange:
+    """The exchange of this request; every transport attaches one."""
+    if context.request is None:
+        raise RuntimeError("the transport attached no exchange")
+    return context.request
