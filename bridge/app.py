@@ -123,5 +123,7 @@ def _sealing_keys(settings: BridgeSettings) -> list[str]:
 
 
 def _longest_window(catalog: Catalog, settings: BridgeSettings) -> timedelta:
-    """A sealed state is good for as long as the question that it belongs to may wait; the run itself keeps the exact time."""
+    """A sealed state is good for as long as the question that it belongs to may wait; the run itself keeps the exact
+    time.
+    """
     return max([settings.answer_window, *(tool.declaration.answer_window or timedelta(0) for tool in catalog)])

@@ -1,9 +1,9 @@
 """tools/call: every tool is a workflow, and every caller gets the same run, in the best form that it declared.
 
-A caller that declared the Tasks extension gets a handle as soon as the start is durable. Everybody else waits: for the result, or for
-a question, which goes out as core MRTR (`resultType: "input_required"` with a `requestState`, sealed by the SDK's boundary) and comes
-back in a retry that reaches the same run. Until the answer of this call has reached the client, the run is its call's work: a client
-that leaves cancels it.
+A caller that declared the Tasks extension gets a handle as soon as the start is durable. Everybody else waits: for the
+result, or for a question, which goes out as core MRTR (`resultType: "input_required"` with a `requestState`, sealed by
+the SDK's boundary) and comes back in a retry that reaches the same run. Until the answer of this call has reached the
+client, the run is its call's work: a client that leaves cancels it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Calls:
             memo = self._memo(call)
             task_id = await self._start(call, memo)
             if call.takes_handle and not call.tool.declaration.asks_before_handle:
-                return created_task(task_id, memo, call.tool.declaration.poll_interval_ms)
+                quick = await self._quick_result(call, task_id)
+                return quick or created_task(task_id, memo, call.tool.declaration.poll_interval_ms)
         return await self._wait(call, task_id)
 
     def _checked(self, context: Context) -> Call:
@@ -140,7 +141,8 @@ class Calls:
         lifetime = None if memo.lifetime_ms is None else timedelta(milliseconds=memo.lifetime_ms)
         actor = Actor(**memo.owner.model_dump(), channel=call.exchange.channel)
         offer = UpdateSignal(responses=call.responses, actor=actor, at=memo.created_at, offered=True)
-        # A task of its own: a client that leaves in the middle must not leave a run that may or may not have been started
+        # A task of its own: a client that leaves in the middle must not leave a run that may or may not have been
+        # started
         starting = asyncio.create_task(
             self._gateway.start(
                 task_id=task_id,
@@ -173,6 +175,20 @@ class Calls:
             raise MCPError(INVALID_PARAMS, "Invalid or expired requestState") from None
         return task_id
 
+    async def _quick_result(self, call: Call, task_id: str) -> dict[str, Any] | None:
+        """The result, if the run ends within the tool's wait budget without a question; else a handle is due."""
+        budget = call.tool.declaration.wait_budget.total_seconds()
+        if budget <= 0:
+            return None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(budget), aclosing(self._states(call, task_id)) as states:
+                async for state in states:
+                    if isinstance(state, Terminal):
+                        return _result(state)
+                    if state.input_requests:
+                        return None
+        return None
+
     async def _wait(self, call: Call, task_id: str) -> dict[str, Any]:
         """The result, the next question, or the handle; whichever the run reaches first."""
         asked_at = datetime.now(UTC)
@@ -202,7 +218,9 @@ class Calls:
         raise MCPError(INTERNAL_ERROR, "The call ended without a result")
 
     async def _states(self, call: Call, task_id: str) -> AsyncGenerator[TaskState]:
-        """What the run looks like each time it may have changed; an outage is waited out, as long as the client does."""
+        """What the run looks like each time it may have changed; an outage is waited out, as long as the client
+        does.
+        """
         async with aclosing(self._gateway.changes(task_id)) as changes:
             async for _ in changes:
                 yield await self._read(task_id, call.exchange.owner)

@@ -1,5 +1,6 @@
-"""What a client declared on this very request, and what it would have to declare (basic, "Statelessness": per request, never
-remembered)."""
+"""What a client declared on this very request, and what it would have to declare (basic, "Statelessness": per request,
+never remembered).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def declared_capabilities(params: Mapping[str, Any] | None) -> Mapping[str, Any]
 
 
 def declares_tasks(capabilities: Mapping[str, Any]) -> bool:
-    """Whether the Tasks extension is declared: with an object, under its exact name, and not as the legacy `tasks` capability."""
+    """Whether the Tasks extension is declared: with an object, under its exact name, and not as the legacy `tasks`
+    capability.
+    """
     extensions = capabilities.get("extensions")
     return isinstance(extensions, Mapping) and isinstance(extensions.get(TASKS_EXTENSION), Mapping)
 
@@ -54,7 +57,9 @@ def require_askable(requests: Mapping[str, Mapping[str, Any]], capabilities: Map
 
 
 def missing(needed: Mapping[str, Any]) -> MCPError:
-    """The error that tells a client what to declare; `requiredCapabilities` has the shape of capabilities, not a list."""
+    """The error that tells a client what to declare; `requiredCapabilities` has the shape of capabilities, not a
+    list.
+    """
     names = ", ".join(needed.get("extensions", needed))
     return MCPError(
         code=MISSING_REQUIRED_CLIENT_CAPABILITY,

@@ -1,8 +1,9 @@
 """The tools that this bridge offers, in a fixed order, checked when it starts.
 
-A tool that a client would drop (a bad header annotation) or that nobody could validate (a broken schema) ends the start with a line
-that names it. Arguments are checked before anything is started: against the advertised schema, then by the tool's own model, whose
-validators no schema can express. Schemas never fetch a reference over the network (basic, "JSON Schema usage").
+A tool that a client would drop (a bad header annotation) or that nobody could validate (a broken schema) ends the start
+with a line that names it. Arguments are checked before anything is started: against the advertised schema, then by the
+tool's own model, whose validators no schema can express. Schemas never fetch a reference over the network (basic, "JSON
+Schema usage").
 """
 
 from __future__ import annotations
@@ -132,7 +133,11 @@ def _opened(cursor: str) -> str:
 def _validator(name: str, schema: Mapping[str, Any]) -> Validator:
     dialect = schema.get("$schema")
     kind = validator_for(schema, default=Draft202012Validator)
-    if dialect is not None and kind.META_SCHEMA.get("$schema") != str(dialect).rstrip("#") and kind is Draft202012Validator:
+    if (
+        dialect is not None
+        and kind.META_SCHEMA.get("$schema") != str(dialect).rstrip("#")
+        and kind is Draft202012Validator
+    ):
         raise SettingsError(f"tool {name}: the JSON Schema dialect {dialect!r} is not supported")
     try:
         kind.check_schema(dict(schema))

@@ -13,23 +13,18 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType, QueryRejectCondition, TaskQueueType
-from temporalio.api.errordetails.v1 import QueryFailedFailure
-from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.enums.v1 import HistoryEventFilterType, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
     GetWorkflowExecutionHistoryRequest,
-    QueryWorkflowRequest,
 )
 from temporalio.common import (
     SearchAttributeKey,
@@ -48,25 +43,18 @@ from bridge.attributes import SearchAttributes
 from bridge.changes import changes
 from bridge.closed import Closed, closed
 from bridge.connection import ATTEMPT, Connection
-from bridge.describe import Described, described, parsed_view
-from bridge.errors import (
-    Busy,
-    NotOpen,
-    NoUsableView,
-    NoWorker,
-    TaskNotFound,
-)
+from bridge.describe import Described, described
+from bridge.errors import TaskNotFound
 from bridge.payloads import encoded
+from bridge.query import TIMED_OUT, Answer, ask_view
 from workflows.kit.contract import (
     OWNER_ATTRIBUTE,
     STATUS_ATTRIBUTE,
     TASK_MEMO,
     TOOL_ATTRIBUTE,
     UPDATE_SIGNAL,
-    VIEW_QUERY,
     Principal,
     TaskMemo,
-    TaskView,
     UpdateSignal,
 )
 
@@ -75,22 +63,10 @@ logger = logging.getLogger(__name__)
 START_ATTEMPT: Final = timedelta(seconds=1.4)
 """Two attempts of a start fit into one call."""
 
-QUERY_ATTEMPT: Final = timedelta(seconds=1)
-"""Up to 1 s Temporal says within milliseconds that a queue has no poller; above, only at the deadline."""
-
-QUERY_SECONDS: Final = 2.0
 RETENTION_SECONDS: Final = 3600.0
 
 MAX_SUMMARY_CHARS: Final = 100
 """The summary shown in Temporal's UI; the documented limit is 400 bytes, encoded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A view as the query gave it, and the bytes it took."""
-
-    view: TaskView
-    size: int
 
 
 class Gateway:
@@ -202,6 +178,8 @@ class Gateway:
             TaskNotFound: Temporal knows no such run.
             EngineUnavailable, EngineRefused: It could not be asked.
         """
+        if not _is_workflow_id(task_id):
+            raise TaskNotFound
         asked_at = asyncio.get_running_loop().time()
         request = DescribeWorkflowExecutionRequest(
             namespace=self._client.namespace, execution=WorkflowExecution(workflow_id=task_id, run_id=run_id)
@@ -219,31 +197,7 @@ class Gateway:
             Busy, NotOpen, NoWorker, NoUsableView: There is none, and why.
             EngineUnavailable: Temporal could not be asked.
         """
-        request = QueryWorkflowRequest(
-            namespace=self._client.namespace,
-            execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
-            query=WorkflowQuery(query_type=VIEW_QUERY),
-            query_reject_condition=QueryRejectCondition.QUERY_REJECT_CONDITION_NOT_OPEN,
-        )
-        async with self._connection.bounded("query", QUERY_SECONDS + 0.5):
-            response = None
-            for last in (False, True):
-                try:
-                    response = await self._client.workflow_service.query_workflow(request, timeout=QUERY_ATTEMPT)
-                    break
-                except RPCError as error:
-                    if error.status not in _TIMED_OUT:
-                        raise _no_view(error) from error
-                    if last:
-                        raise NoWorker from error
-        assert response is not None  # noqa: S101 - the loop ends with one or raises
-        if response.HasField("query_rejected"):
-            raise NotOpen
-        payload = response.query_result.payloads[0] if response.query_result.payloads else None
-        view = parsed_view(await self._connection.payloads(task_id).json(payload), task_id) if payload else None
-        if view is None or payload is None:
-            raise NoUsableView
-        return Answer(view, len(payload.data))
+        return await ask_view(self._connection, task_id, run_id)
 
     async def signal_update(self, task_id: str, update: UpdateSignal) -> bool:
         """Deliver answers to the task's latest run; durable when this returns, with or without a worker.
@@ -303,7 +257,8 @@ class Gateway:
         return changes(self._connection.watcher, task_id)
 
     async def polled_since(self, queue: str, moment: datetime) -> bool:
-        """Whether a worker has asked `queue` for workflow tasks since `moment`; an idle one asks at least once a minute.
+        """Whether a worker has asked `queue` for workflow tasks since `moment`; an idle one asks at least once a
+        minute.
 
         Raises:
             EngineUnavailable, EngineRefused
@@ -314,7 +269,9 @@ class Gateway:
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
         async with self._connection.bounded("describe_task_queue"):
-            response = await self._connection.client.workflow_service.describe_task_queue(request, retry=True, timeout=ATTEMPT)
+            response = await self._connection.client.workflow_service.describe_task_queue(
+                request, retry=True, timeout=ATTEMPT
+            )
         return any(poller.last_access_time.ToDatetime(tzinfo=UTC) >= moment for poller in response.pollers)
 
     async def retention(self) -> timedelta:
@@ -344,30 +301,12 @@ class Gateway:
         return response.config.workflow_execution_retention_ttl.ToTimedelta()
 
 
-_TIMED_OUT: Final = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
-"""A client-side timeout is CANCELLED "Timeout expired", a server-side one DEADLINE_EXCEEDED; they race."""
-
-_AMBIGUOUS: Final = _TIMED_OUT | {RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL}
-
-_NO_POLLER: Final = "no poller seen"
+MAX_ID_BYTES: Final = 1000
+"""Temporal's limit; it refuses to look for a longer id, and for an empty one, as an invalid request."""
 
 
-def _no_view(error: RPCError) -> Exception:
-    """Why a query gave no view; the error itself if it says something about Temporal rather than about the workflow."""
-    match error.status:
-        case RPCStatusCode.RESOURCE_EXHAUSTED:
-            return Busy()
-        case RPCStatusCode.FAILED_PRECONDITION:
-            return NoWorker() if _NO_POLLER in error.message.lower() else Busy()
-        case RPCStatusCode.INVALID_ARGUMENT:
-            if not any(_is(detail, QueryFailedFailure) for detail in error.grpc_status.details):
-                logger.warning("query.refused", extra={"detail": error.message})
-            return NoUsableView()
-        case RPCStatusCode.NOT_FOUND:
-            return NotOpen()
-        case _:
-            return error
+def _is_workflow_id(task_id: str) -> bool:
+    return 0 < len(task_id.encode("utf-8", "replace")) <= MAX_ID_BYTES and task_id.isprintable()
 
 
-def _is(detail: Any, kind: type[Message]) -> bool:
-    return bool(detail.Is(kind.DESCRIPTOR))
+_AMBIGUOUS: Final = TIMED_OUT | {RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL}

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from bridge.describe import Described
-from bridge.gateway import Answer
+from bridge.query import Answer
 
 
 class _Flight:

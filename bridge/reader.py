@@ -27,8 +27,9 @@ from bridge.chain import Chains
 from bridge.closed import Closed
 from bridge.describe import Described
 from bridge.errors import Busy, NotOpen, NoUsableView, NoWorker, TaskNotFound
-from bridge.gateway import QUERY_SECONDS, Answer, Gateway
+from bridge.gateway import Gateway
 from bridge.queries import SharedQueries
+from bridge.query import QUERY_SECONDS, Answer
 from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal, utc
 from workflows.kit.contract import Principal, TaskMemo, TaskView
 
@@ -45,7 +46,7 @@ _OBJECT_BYTES: Final = 2_000
 """Parsed JSON takes a few times its text in memory, and every entry something besides."""
 
 _FIRST_PAUSE: Final = 0.005
-_LONGEST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 0.25
 
 NO_WORKER: Final = "Nothing is processing this task at the moment; this is its last known state"
 PAUSED: Final = "This task was paused by an operator; this is its last known state"

@@ -31,9 +31,7 @@ Handler = Callable[[Context, ParamsT], Awaitable[dict[str, Any]]]
 
 def build_server(catalog: Catalog, calls: Calls, tasks: Tasks, security: RequestStateSecurity) -> Server[Any]:
     """The server with every method that this bridge serves."""
-    server: Server[Any] = Server(
-        SERVER_NAME, version=version(SERVER_NAME), get_tool_input_schema=catalog.input_schema
-    )
+    server: Server[Any] = Server(SERVER_NAME, version=version(SERVER_NAME), get_tool_input_schema=catalog.input_schema)
     server.middleware.append(RequestStateBoundary(security, default_audience=SERVER_NAME))
 
     async def discover(context: Context, _params: RequestParams) -> dict[str, Any]:

@@ -28,8 +28,8 @@ _CONTENT_TYPES: Final = frozenset({"text", "image", "audio", "resource_link", "r
 class Live:
     """A task that may still change. `last_updated_at` moves with the status and the questions, not with progress.
 
-    `taken_up` is false until a worker has completed a first step of it. `questions_known` is false when it may be asking something
-    that nobody could be asked about.
+    `taken_up` is false until a worker has completed a first step of it. `questions_known` is false when it may be
+    asking something that nobody could be asked about.
     """
 
     task_id: str
@@ -134,7 +134,8 @@ def _failure_outcome(
 
 def _declared(failure: Failure, declared_errors: frozenset[str]) -> bool:
     """Whether an activity's author meant this error for the model; a plain exception has its class name as type, and
-    is a bug."""
+    is a bug.
+    """
     return failure.type in ("", TOOL_ERROR) or failure.type in declared_errors or failure.non_retryable
 
 
@@ -221,7 +222,16 @@ def live(
     created_at = utc(memo.created_at)
     if view is None:
         return Live(
-            task_id, memo, created_at, created_at, memo.lifetime_ms, "working", note or _progress_text(heartbeat)
+            task_id=task_id,
+            memo=memo,
+            created_at=created_at,
+            last_updated_at=created_at,
+            ttl_ms=memo.lifetime_ms,
+            status="working",
+            status_message=note or _progress_text(heartbeat),
+            progress=(heartbeat,) if heartbeat else (),
+            taken_up=taken_up,
+            questions_known=questions_known,
         )
     asked = {key: ask for key, ask in (view.input_requests or {}).items() if key not in set(without)}
     parked = view.status == "input_required" and bool(asked)
@@ -238,6 +248,8 @@ def live(
         poll_interval_ms=view.poll_interval_ms if view.poll_interval_ms and view.poll_interval_ms > 0 else None,
         progress=(*(view.progress or ()), *([heartbeat] if heartbeat else ())),
         phase=view.phase,
+        taken_up=taken_up,
+        questions_known=questions_known,
     )
 
 

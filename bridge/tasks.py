@@ -1,8 +1,9 @@
 """tasks/get, tasks/update and tasks/cancel.
 
-Each is gated by the Tasks extension on this very request before anything is looked up, and authorised by the reader, which answers
-for a stranger's task as for one that does not exist. A read is pure. An update is checked here, keys before values, because the
-workflow takes it without an answer. A cancel is a request: it is recorded and acknowledged, and the status tells how it ends.
+Each is gated by the Tasks extension on this very request before anything is looked up, and authorised by the reader,
+which answers for a stranger's task as for one that does not exist. A read is pure. An update is checked here, keys
+before values, because the workflow takes it without an answer. A cancel is a request: it is recorded and acknowledged,
+and the status tells how it ends.
 """
 
 from __future__ import annotations
@@ -82,18 +83,22 @@ class Tasks:
         state = await self._reader.read(task_id, exchange.owner)
         if not isinstance(state, Live):
             return
-        # A question that nobody can be asked about now may be what is answered; the workflow checks again and ignores the rest
+        # A question that nobody can be asked about now may be what is answered; the workflow checks again and ignores
+        # the rest
         known = state.questions_known
         fitting = fitting_answers(state.input_requests or {}, responses) if known else bounded_answers(responses)
         if not fitting:
             return
         actor = Actor(**exchange.owner.model_dump(), channel=exchange.channel)
-        if await self._gateway.signal_update(task_id, UpdateSignal(responses=fitting, actor=actor, at=datetime.now(UTC))):
+        if await self._gateway.signal_update(
+            task_id, UpdateSignal(responses=fitting, actor=actor, at=datetime.now(UTC))
+        ):
             self._reader.acknowledged(task_id, fitting)
 
 
 def fitting_answers(requests: Mapping[str, Mapping[str, Any]], responses: Mapping[str, Any]) -> dict[str, Any]:
-    """The responses whose keys are outstanding, all of which fit. Keys come first: what is sent under an unknown one is no matter.
+    """The responses whose keys are outstanding, all of which fit. Keys come first: what is sent under an unknown one is
+    no matter.
 
     Raises:
         MCPError: -32602 if one does not fit its question.
@@ -102,7 +107,9 @@ def fitting_answers(requests: Mapping[str, Mapping[str, Any]], responses: Mappin
     fitting = {key: response for key, response in responses.items() if key in requests}
     for key, response in fitting.items():
         if problem := response_problem(requests[key], response):
-            raise MCPError(INVALID_PARAMS, f"The answer to {key!r} cannot be used: {problem}", {"key": key, "reason": problem})
+            raise MCPError(
+                INVALID_PARAMS, f"The answer to {key!r} cannot be used: {problem}", {"key": key, "reason": problem}
+            )
     return bounded_answers(fitting)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-import sys
 
 import pytest
 import pytest_asyncio
@@ -32,7 +32,8 @@ class Run:
         self.handle = handle
 
     async def view(self) -> dict[str, Any]:
-        return await self.handle.query(VIEW_QUERY, result_type=dict[str, Any])
+        view: dict[str, Any] = await self.handle.query(VIEW_QUERY, result_type=dict[str, Any])
+        return view
 
     async def memo(self) -> dict[str, Any]:
         return dict(await (await self.handle.describe()).memo())
@@ -54,7 +55,9 @@ class Tasks:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def start(self, name: str, mode: str = "", *, steps: int = 1, signal: UpdateSignal | None = None, **memo: Any) -> Run:
+    async def start(
+        self, name: str, mode: str = "", *, steps: int = 1, signal: UpdateSignal | None = None, **memo: Any
+    ) -> Run:
         fields: dict[str, Any] = {
             "tool": name,
             "owner": Principal(issuer="local", subject="tester"),

@@ -42,7 +42,8 @@ async def status(run: Run) -> WorkflowExecutionStatus | None:
     ],
 )
 async def test_the_author_sees_a_cancel_exactly_once(tasks: Tasks, mode: str, seen: list[str]) -> None:
-    """A step that returns all the same swallows Temporal's one CancelledError; the kit raises it again at the next step.
+    """A step that returns all the same swallows Temporal's one CancelledError; the kit raises it again at the next
+    step.
 
     Code that catches it has seen it: it is not raised twice, also by a second cancel.
     """

@@ -57,7 +57,9 @@ async def test_a_json_rpc_error_keeps_code_message_and_data(tasks: Tasks) -> Non
     ],
 )
 async def test_anything_else_fails_the_run_for_good(tasks: Tasks, mode: str, kind: str) -> None:
-    """An exception would fail the workflow task for ever, SystemExit would end the worker; then the next task must still run."""
+    """An exception would fail the workflow task for ever, SystemExit would end the worker; then the next task must
+    still run.
+    """
     failure = await (await tasks.start("kit_end", mode)).failure()
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert await (await tasks.start("kit_end", "text")).result()

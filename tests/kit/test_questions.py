@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.kit.conftest import Tasks
+from tests.kit.conftest import Run, Tasks
 from tests.support import eventually
 from workflows.kit.contract import TOOL_ERROR, VIEW_MEMO, UpdateSignal
 
@@ -18,7 +19,7 @@ def accept(**content: Any) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
-async def parked(run: Any, count: int = 1) -> dict[str, Any]:
+async def parked(run: Run, count: int = 1) -> dict[str, Any]:
     """The outstanding questions, once there are `count`."""
 
     async def outstanding() -> dict[str, Any] | None:
@@ -57,11 +58,9 @@ async def test_a_partial_answer_leaves_the_others_open_and_each_gets_its_own(tas
 
 async def test_identical_questions_and_repeated_keys_never_share_a_key(tasks: Tasks) -> None:
     run = await tasks.start("kit_ask", "sequential", steps=4)
-    keys = []
+    keys: list[str] = []
     for _ in range(4):
-        (key,) = [key for key in await parked(run) if key not in keys] or [""]
-        while not key:
-            (key,) = [key for key in await parked(run) if key not in keys] or [""]
+        key = await eventually(partial(_new_key, run, keys), what="a new question")
         keys.append(key)
         await run.update({key: accept(confirm=True)})
     await run.result()
@@ -88,7 +87,12 @@ async def test_a_late_copy_of_an_answer_does_not_answer_the_next_question(tasks:
     assert (await run.result())["structuredContent"] == {"answers": [True, True]}
 
 
-async def _without(run: Any, key: str) -> bool:
+async def _new_key(run: Run, known: list[str]) -> str | None:
+    requests = (await run.view()).get("inputRequests", {})
+    return next((key for key in requests if key not in known), None)
+
+
+async def _without(run: Run, key: str) -> bool:
     requests = (await run.view()).get("inputRequests", {})
     return len(requests) == 1 and key not in requests
 
@@ -205,9 +209,9 @@ async def test_each_round_renews_the_answer_window(tasks: Tasks) -> None:
         (key,) = await parked(run)
         await asyncio.sleep(1.2)
         await run.update({key: accept(confirm=True)})
-        await eventually(lambda key=key: _moved_on(run, key), what="the answer")
+        await eventually(partial(_moved_on, run, key), what="the answer")
     assert len((await run.result())["structuredContent"]["answers"]) == 3
 
 
-async def _moved_on(run: Any, key: str) -> bool:
+async def _moved_on(run: Run, key: str) -> bool:
     return key not in (await run.view()).get("inputRequests", {})

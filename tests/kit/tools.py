@@ -239,7 +239,6 @@ class OpenLoop(Task[Mode, dict[str, Any]]):
         state = self.state or Loop(index=0, answers=[])
         question = asyncio.create_task(self.elicit("Stop now?", Confirm))
         while not question.done():
-            await workflow.wait_condition(question.done, timeout=timedelta(milliseconds=20)) if False else None
             await workflow.sleep(0.02)
             state = Loop(index=state.index + 1, answers=[])
             if not question.done():

@@ -1,7 +1,7 @@
 """What activities of a tool need from the kit: progress that costs no history event.
 
-Heartbeat details of a running activity are readable by `describe`, so a poller sees them although nothing was written to history;
-Temporal throttles heartbeats to 80 % of the heartbeat timeout.
+Heartbeat details of a running activity are readable by `describe`, so a poller sees them although nothing was written
+to history; Temporal throttles heartbeats to 80 % of the heartbeat timeout.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Three facts make this necessary (all measured):
 
-- Temporal cancels a run once. A step that returns a value all the same (WAIT_CANCELLATION_COMPLETED, `asyncio.shield`) swallows
-  that one CancelledError. `Body` sees every suspension of the author's code, notices that the cancel did not show, and raises it
-  again at the next one, until it was seen.
-- SystemExit in workflow code ends the worker process, and any other BaseException leaves the run open with nothing pending.
-  `Body` turns whatever escapes into an outcome.
+- Temporal cancels a run once. A step that returns a value all the same (WAIT_CANCELLATION_COMPLETED, `asyncio.shield`)
+  swallows that one CancelledError. `Body` sees every suspension of the author's code, notices that the cancel did not
+  show, and raises it again at the next one, until it was seen.
+- SystemExit in workflow code ends the worker process, and any other BaseException leaves the run open with nothing
+  pending. `Body` turns whatever escapes into an outcome.
 - An exception of a child task that nobody awaits is never heard of. `Body` fails the tool with it.
 """
 
@@ -40,14 +40,16 @@ class Body(Generic[T]):
         self._contain_children(loop)
 
     def stop(self) -> None:
-        """Cancel the code where it waits; seen by the author exactly once, even if the step it waits for finishes all the same."""
+        """Cancel the code where it waits; seen by the author exactly once, even if the step it waits for finishes all
+        the same.
+        """
         self.stop_unseen = True
         self.task.cancel()
 
     async def _run(self) -> None:
         try:
             self.value = await _Observed(self._code, self._resumed)
-        except BaseException as error:  # noqa: BLE001 - see the module: nothing may escape, eviction included
+        except BaseException as error:
             self.error = error
         else:
             self.error = self._unheard_failure()
@@ -58,7 +60,7 @@ class Body(Generic[T]):
             return
         if isinstance(thrown, asyncio.CancelledError) or _shows_cancel(waited_for):
             self.stop_unseen = False
-            self.task.uncancel()  # else a TaskGroup or timeout in the unwinding takes the spent request for a new one (3.13)
+            self.task.uncancel()  # else a TaskGroup in the unwinding takes the spent request for a new one (3.13)
         else:
             self.task.cancel()
 
@@ -70,7 +72,9 @@ class Body(Generic[T]):
         return None
 
     def _contain_children(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wrap every task made from now on in this run. The workflow loop is one object per run and takes no task factory."""
+        """Wrap every task made from now on in this run. The workflow loop is one object per run and takes no task
+        factory.
+        """
         create_task = loop.create_task
 
         def create_contained_task(coro: Any, **options: Any) -> asyncio.Task[Any]:
@@ -100,7 +104,9 @@ class Body(Generic[T]):
 
 
 class _Observed(Generic[T]):
-    """Awaits `code` and tells `resumed` about each resumption: the object it waited for, and the exception thrown in, if any."""
+    """Awaits `code` and tells `resumed` about each resumption: the object it waited for, and the exception thrown in,
+    if any.
+    """
 
     def __init__(self, code: Coroutine[Any, Any, T], resumed: Any) -> None:
         self._code = code
@@ -117,7 +123,7 @@ class _Observed(Generic[T]):
             thrown = None
             try:
                 yield waits_for
-            except BaseException as error:  # noqa: BLE001 - handed to the code, which may catch it
+            except BaseException as error:
                 thrown = error
             self._resumed(waits_for, thrown)
 

@@ -1,8 +1,8 @@
 """The contract between a task's workflow and whatever serves it: names, shapes, failure types.
 
-Language-neutral and frozen once shipped: fields may be added, never renamed or given another meaning, and a reader ignores
-what it does not know. Everything here is JSON on the wire (`json/plain` payloads), so a workflow in any language can speak it.
-`docs/contract.md` is this module in prose.
+Language-neutral and frozen once shipped: fields may be added, never renamed or given another meaning, and a reader
+ignores what it does not know. Everything here is JSON on the wire (`json/plain` payloads), so a workflow in any
+language can speak it. `docs/contract.md` is this module in prose.
 """
 
 from __future__ import annotations
@@ -43,14 +43,19 @@ EXPIRED: Final = "mcp.Expired"
 """Failure type of a run whose lifetime or answer window ended: the task is `failed`."""
 
 MAX_VIEW_BYTES: Final = 64 * 1024
-"""A view whose JSON is larger is left out of the memo (`OmittedView`): near 2 MiB the workflow task would fail for ever."""
+"""A view whose JSON is larger is left out of the memo (`OmittedView`): near 2 MiB the workflow task would fail for
+ever.
+"""
 
 MAX_PAYLOAD_BYTES: Final = 1_900_000
-"""Largest JSON of arguments, of one answer, and of a result. Temporal refuses a payload above 2 MiB (2,097,152 bytes), and a
-workflow result above it would retry its workflow task for ever; the rest is room for an encrypting codec."""
+"""Largest JSON of arguments, of one answer, and of a result. Temporal refuses a payload above 2 MiB (2,097,152 bytes),
+and a workflow result above it would retry its workflow task for ever; the rest is room for an encrypting codec.
+"""
 
 MAX_MESSAGE_CHARS: Final = 8_000
-"""Longest status or error message. Longer ones are cut and say so: a failure of megabytes would be replaced by Temporal."""
+"""Longest status or error message. Longer ones are cut and say so: a failure of megabytes would be replaced by
+Temporal.
+"""
 
 LiveStatus = Literal["working", "input_required"]
 
@@ -82,8 +87,9 @@ class Principal(Wire):
 class TaskMemo(Wire):
     """What is known when a run starts. Never tokens or secrets: a memo is readable by everybody who may list workflows.
 
-    `delivery` says how the caller gets the outcome: as a `task` whose handle it holds, or as the `result` of a call that it
-    waits for. While no handle was given, a question waits at most `answer_window_ms`. `lifetime_ms` counts from `created_at`.
+    `delivery` says how the caller gets the outcome: as a `task` whose handle it holds, or as the `result` of a call
+    that it waits for. While no handle was given, a question waits at most `answer_window_ms`. `lifetime_ms` counts from
+    `created_at`.
     """
 
     v: Literal[1] = 1
@@ -109,8 +115,8 @@ class Progress(Wire):
 class TaskView(Wire):
     """What a live task looks like now; the query's answer and, while nothing runs, the memo's snapshot.
 
-    `changed_at` moves with `status` and `input_requests` only. `phase` is set while no handle may be given yet. `progress` holds
-    the latest reports, oldest first, for a caller that waits for them.
+    `changed_at` moves with `status` and `input_requests` only. `phase` is set while no handle may be given yet.
+    `progress` holds the latest reports, oldest first, for a caller that waits for them.
     """
 
     v: Literal[1] = 1
@@ -139,8 +145,8 @@ class Actor(Principal):
 class UpdateSignal(Wire):
     """Answers by key. The first answer to a key wins; unknown and answered keys are ignored.
 
-    With `offered`, answers to questions that are not asked yet are kept for the first question of that name (core MRTR: a call
-    may bring its answers along).
+    With `offered`, answers to questions that are not asked yet are kept for the first question of that name (core MRTR:
+    a call may bring its answers along).
     """
 
     v: Literal[1] = 1

@@ -76,15 +76,17 @@ def tool(
         description: What it does, for the model.
         title: Its name for people.
         annotations: MCP tool annotations, e.g. `{"destructiveHint": True}`.
-        task: `never`: the caller always waits for the result; `required`: only callers that take a task handle are served;
-            `optional`: a handle for those who declare the Tasks extension, a wait for the others.
+        task: `never`: the caller always waits for the result; `required`: only callers that take a task handle are
+            served; `optional`: a handle for those who declare the Tasks extension, a wait for the others.
         lifetime: How long a task may live, from its creation; at the end it is cancelled, may unwind, and is `failed`.
             None (the default) is unlimited.
-        answer_window: How long a question waits for a caller that holds no handle, if that is longer than the deployment's.
+        answer_window: How long a question waits for a caller that holds no handle, if that is longer than the
+            deployment's.
         poll_interval: How often a client should poll (`pollIntervalMs`).
         wait_budget: How long a call may wait for a quick result before a handle is given out.
         queue: Task queue of the worker that runs it; the deployment's default if None.
-        client_capabilities: What the client must have declared, e.g. `{"elicitation": {}}`; else the call is refused (-32021).
+        client_capabilities: What the client must have declared, e.g. `{"elicitation": {}}`; else the call is refused
+            (-32021).
         declared_errors: Temporal failure types of this tool's activities whose messages the model may read.
         input_schema: JSON Schema of the arguments, instead of the one derived from the arguments' type.
 

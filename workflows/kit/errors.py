@@ -22,7 +22,8 @@ from .contract import JSONRPC_ERROR, TOOL_ERROR, cut
 class ToolError(ApplicationError):
     """An expected failure that the model should read, e.g. a record that does not exist.
 
-    `message` is shown as it is (cut at `MAX_MESSAGE_CHARS`); `result` may be a whole CallToolResult to return instead of it.
+    `message` is shown as it is (cut at `MAX_MESSAGE_CHARS`); `result` may be a whole CallToolResult to return instead
+    of it.
     """
 
     def __init__(self, message: str, *, result: Mapping[str, Any] | None = None) -> None:

@@ -1,8 +1,8 @@
 """Forms: the flat objects of primitive properties that MCP lets a server ask for (elicitation, form mode).
 
-`Form` is refused when its class is defined, not when a person is waiting for it: whatever the restricted schema cannot express
-is a `TypeError` that names the field. `content_problem` checks an answer against such a schema; bridge and workflow use this one
-function, so that an answer which was acknowledged is an answer that the workflow accepts.
+`Form` is refused when its class is defined, not when a person is waiting for it: whatever the restricted schema cannot
+express is a `TypeError` that names the field. `content_problem` checks an answer against such a schema; bridge and
+workflow use this one function, so that an answer which was acknowledged is an answer that the workflow accepts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
 class Form(BaseModel):
-    """Base of a question's answer: fields of str, int, float, bool, date, datetime, an enum or literal of strings, or a list of
-    such an enum; each may be optional. Raises `TypeError` at class definition for anything else."""
+    """Base of a question's answer: fields of str, int, float, bool, date, datetime, an enum or literal of strings, or a
+    list of such an enum; each may be optional. Raises `TypeError` at class definition for anything else.
+    """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -54,7 +55,9 @@ class Form(BaseModel):
 
 
 def choice_schema(options: Mapping[str, str], *, title: str) -> dict[str, Any]:
-    """The `requestedSchema` of one choice: a property `choice` whose values are the keys of `options`, titled by its values."""
+    """The `requestedSchema` of one choice: a property `choice` whose values are the keys of `options`, titled by its
+    values.
+    """
     titled = [{"const": value, "title": label} for value, label in options.items()]
     return {
         "type": "object",
@@ -80,7 +83,9 @@ def content_problem(schema: Mapping[str, Any], content: object) -> str | None:
 
 
 def _inlined(prop: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """`prop` with a reference to an enum replaced by the enum, and `X | null` by `X` (an optional property is left out instead)."""
+    """`prop` with a reference to an enum replaced by the enum, and `X | null` by `X` (an optional property is left out
+    instead).
+    """
     if "$ref" in prop:
         target = definitions[prop["$ref"].rsplit("/", 1)[-1]]
         prop = {**_inlined(target, definitions), **{k: v for k, v in prop.items() if k != "$ref"}}
@@ -92,7 +97,11 @@ def _inlined(prop: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, 
     if isinstance(prop.get("items"), dict):
         prop = {**prop, "items": _inlined(prop["items"], definitions)}
     if "const" in prop and "enum" not in prop:
-        prop = {"enum": [prop["const"]], "type": "string", **{k: v for k, v in prop.items() if k not in {"const", "type"}}}
+        prop = {
+            "enum": [prop["const"]],
+            "type": "string",
+            **{k: v for k, v in prop.items() if k not in {"const", "type"}},
+        }
     return prop
 
 
@@ -105,7 +114,8 @@ def _primitive(form: str, name: str, prop: dict[str, Any]) -> dict[str, Any]:
     kind = prop.get("type")
     if not isinstance(kind, str) or kind not in _SCALAR_KEYWORDS:
         raise TypeError(
-            f"{form}.{name}: a form field must be a string, number, integer, boolean, an enum of strings or a list of such an enum"
+            f"{form}.{name}: a form field must be a string, a number, an integer, a boolean, an enum of strings, or a "
+            "list of such an enum"
         )
     allowed = _SCALAR_KEYWORDS[kind] | _COMMON_KEYWORDS
     if unknown := sorted(set(prop) - allowed):

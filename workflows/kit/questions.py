@@ -1,7 +1,8 @@
 """The questions of one task: which are open, which answers were taken, and which keys are spent.
 
-Pure state, no Temporal: the base class feeds it signals and publishes what it shows. Invariants (Tasks extension, "Input"):
-a key is used once in a task's life; the first acceptable answer to an open key wins; everything else is ignored.
+Pure state, no Temporal: the base class feeds it signals and publishes what it shows. Invariants (Tasks extension,
+"Input"): a key is used once in a task's life; the first acceptable answer to an open key wins; everything else is
+ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def can_be_asked(capabilities: Mapping[str, Any], request: Mapping[str, Any]) ->
 
 
 def response_problem(request: Mapping[str, Any], response: object) -> str | None:
-    """What is wrong with `response` as an answer to an input `request` (`{method, params?}`); None if it can be used."""
+    """What is wrong with `response` as an answer to an input `request` (`{method, params?}`); None if it can be
+    used.
+    """
     if not isinstance(response, Mapping):
         return "the answer must be an object"
     method = request["method"]

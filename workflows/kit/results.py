@@ -1,7 +1,7 @@
 """What a tool returns becomes a CallToolResult, whole and small enough, or the tool fails saying why.
 
-Temporal retries for ever a workflow task whose result it cannot store, so nothing may leave here that is not plain JSON below
-`MAX_PAYLOAD_BYTES`. NaN and infinities, which JSON has no word for, become null.
+Temporal retries for ever a workflow task whose result it cannot store, so nothing may leave here that is not plain JSON
+below `MAX_PAYLOAD_BYTES`. NaN and infinities, which JSON has no word for, become null.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .errors import ToolError
 
 
 def call_tool_result(value: object) -> dict[str, Any]:
-    """`value` as a CallToolResult: a model or any other JSON value is structured content and text, a string is text, None is
-    nothing, and an object with a `content` list is taken for a CallToolResult as it is.
+    """`value` as a CallToolResult: a model or any other JSON value is structured content and text, a string is text,
+    None is nothing, and an object with a `content` list is taken for a CallToolResult as it is.
 
     Raises:
         ToolError: The result is larger than `MAX_PAYLOAD_BYTES`.

@@ -1,8 +1,8 @@
 """The task workflow: one chain of runs is one MCP task.
 
-The author writes `execute` as straight-line code; this base class owns everything that must be true of every task: the view and
-its publication, the questions and their answers, the one cancel, the durable timers, and how the run ends. State changes in one
-place each and is published once per turn of the workflow loop, so query and memo cannot disagree.
+The author writes `execute` as straight-line code; this base class owns everything that must be true of every task: the
+view and its publication, the questions and their answers, the one cancel, the durable timers, and how the run ends.
+State changes in one place each and is published once per turn of the workflow loop, so query and memo cannot disagree.
 """
 
 from __future__ import annotations
@@ -64,13 +64,16 @@ class Resumed(Wire):
 
 
 class _ContinueAsNew(BaseException):
-    """Leaves the author's code at a checkpoint; a BaseException so that no `except Exception` of a tool holds it back."""
+    """Leaves the author's code at a checkpoint; a BaseException so that no `except Exception` of a tool holds it
+    back.
+    """
 
 
 class Task(Generic[ArgumentsT, ResultT]):
     """Base of every tool. Derive from `Task[Arguments, Result]`, decorate with `@tool`, implement `execute`.
 
-    `State` names the pydantic model of a tool written as a loop with checkpoints; `state` is the last one, or None at the start.
+    `State` names the pydantic model of a tool written as a loop with checkpoints; `state` is the last one, or None at
+    the start.
     """
 
     is_task_base: ClassVar[bool] = True
@@ -98,12 +101,15 @@ class Task(Generic[ArgumentsT, ResultT]):
     # What authors implement and call
 
     async def execute(self, arguments: ArgumentsT) -> ResultT:
-        """Do the work. A cancel arrives as `asyncio.CancelledError` (or an activity's error caused by one); unwind, then re-raise
-        it to end `cancelled`, return to end `completed`, or raise `ToolError` or `JsonRpcError`."""
+        """Do the work. A cancel arrives as `asyncio.CancelledError` (or an activity's error caused by one); unwind,
+        then re-raise it to end `cancelled`, return to end `completed`, or raise `ToolError` or `JsonRpcError`.
+        """
         raise NotImplementedError
 
     async def before_handle(self, arguments: ArgumentsT) -> None:
-        """Override to ask, before a task handle is given out, what must be known first (core MRTR; Tasks extension, "Creation")."""
+        """Override to ask, before a task handle is given out, what must be known first (core MRTR; Tasks extension,
+        "Creation").
+        """
 
     async def elicit(
         self,
@@ -116,8 +122,9 @@ class Task(Generic[ArgumentsT, ResultT]):
     ) -> FormT:
         """Ask a person to fill in `form`, and wait, for as long as it takes or until `deadline`.
 
-        `key` names the question on the wire (made unique when repeated). When the deadline passes, `on_deadline` is what happens:
-        a form is taken as the answer, a word is raised as `Declined`. Several questions at once: `asyncio.gather`.
+        `key` names the question on the wire (made unique when repeated). When the deadline passes, `on_deadline` is
+        what happens: a form is taken as the answer, a word is raised as `Declined`. Several questions at once:
+        `asyncio.gather`.
 
         Raises:
             Declined: It was declined or cancelled, or nobody answered in time.
@@ -159,9 +166,15 @@ class Task(Generic[ArgumentsT, ResultT]):
         raise Declined("cancel" if on_deadline == "cancel" else "decline", expired=True)
 
     async def ask(
-        self, method: str, params: Mapping[str, Any] | None = None, *, key: str | None = None, deadline: timedelta | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        deadline: timedelta | None = None,
     ) -> dict[str, Any] | None:
-        """The raw form of a question: any input request of MCP (`elicitation/create`, `sampling/createMessage`, `roots/list`).
+        """The raw form of a question: any input request of MCP (`elicitation/create`, `sampling/createMessage`,
+        `roots/list`).
 
         Returns the raw response object, or None when `deadline` passed.
 
@@ -191,8 +204,8 @@ class Task(Generic[ArgumentsT, ResultT]):
     async def checkpoint(self, state: BaseModel) -> None:
         """Mark a point of a loop from which `state` alone is enough to go on.
 
-        When Temporal suggests it, the run continues as new here: `execute` starts again with the same arguments and `self.state`
-        set. Open questions keep their keys when they are asked again; a cancel is never lost on the way.
+        When Temporal suggests it, the run continues as new here: `execute` starts again with the same arguments and
+        `self.state` set. Open questions keep their keys when they are asked again; a cancel is never lost on the way.
         """
         self.state = state
         if self._stop is not None or not workflow.info().is_continue_as_new_suggested():
@@ -219,7 +232,9 @@ class Task(Generic[ArgumentsT, ResultT]):
 
     @workflow.signal(name=UPDATE_SIGNAL)
     def deliver_update(self, update: Any = None, *_: Any) -> None:
-        """Take answers (`UpdateSignal`). Whatever is sent, this never fails: it would fail the workflow task, for ever."""
+        """Take answers (`UpdateSignal`). Whatever is sent, this never fails: it would fail the workflow task, for
+        ever.
+        """
         try:
             signal = UpdateSignal.model_validate(update)
         except ValidationError:
@@ -307,9 +322,13 @@ class Task(Generic[ArgumentsT, ResultT]):
         self._raise_bug(error)
 
     def _raise_bug(self, error: BaseException) -> NoReturn:
-        """Fail the run for good with what a developer needs, flat and bounded (a long chain of causes could not be stored)."""
+        """Fail the run for good with what a developer needs, flat and bounded (a long chain of causes could not be
+        stored).
+        """
         workflow.logger.error("tool.bug", exc_info=error)
-        raise ApplicationError(cut(f"{type(error).__name__}: {error}"), type=type(error).__name__, non_retryable=True) from None
+        raise ApplicationError(
+            cut(f"{type(error).__name__}: {error}"), type=type(error).__name__, non_retryable=True
+        ) from None
 
     def _continue_as_new(self, arguments: Any) -> NoReturn:
         state = self.state.model_dump(mode="json") if isinstance(self.state, BaseModel) else None
@@ -353,7 +372,9 @@ class Task(Generic[ArgumentsT, ResultT]):
             self._changed()
 
     def _changed(self) -> None:
-        """Note that the questions may have changed; what there is to see is published once this turn of the loop is over."""
+        """Note that the questions may have changed; what there is to see is published once this turn of the loop is
+        over.
+        """
         if not self._unpublished:
             self._unpublished = True
             asyncio.get_running_loop().call_soon(self._publish)
@@ -379,7 +400,9 @@ class Task(Generic[ArgumentsT, ResultT]):
         return view if size <= MAX_VIEW_BYTES else OmittedView().to_json()
 
     def _publish_status(self, status: LiveStatus) -> None:
-        """A key is upserted only if the run was started with it: an unregistered one fails the workflow task for ever."""
+        """A key is upserted only if the run was started with it: an unregistered one fails the workflow task for
+        ever.
+        """
         published = workflow.info().typed_search_attributes.get(_STATUS)
         if published is not None and published != status:
             workflow.upsert_search_attributes([_STATUS.value_set(status)])

@@ -1,0 +1,37 @@
+"""One stack for all cases that do not break it: Temporal, a worker, a bridge."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.cases.client import McpClient
+from tests.cases.stack import Process, Stack, running_stack
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """A shared stack; leave its worker and its bridge alone."""
+    async with running_stack(tmp_path_factory.mktemp("counter")) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def worker(stack: Stack) -> Process:
+    """The shared worker."""
+    return await stack.worker()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def bridge(stack: Stack, worker: Process) -> Process:
+    """The shared bridge, with a worker behind it."""
+    return await stack.bridge()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(bridge: Process) -> AsyncIterator[McpClient]:
+    """A client of the shared bridge that declares forms and the Tasks extension."""
+    async with McpClient(bridge.url) as client:
+        yield client
