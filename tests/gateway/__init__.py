@@ -1,0 +1,1 @@
+"""The Temporal side of the bridge, against a real dev server."""

@@ -1,0 +1,200 @@
+"""Temporal away: -32603 with a retry hint, in time, never "not found"; and everything goes on when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bridge.errors import EngineUnavailable, TaskNotFound
+from bridge.reader import Reader
+from tests.gateway.conftest import DEADLINE, OWNER, Bridge, make_bridge, rules
+from tests.support import eventually
+
+
+class Wire:
+    """A TCP relay to the dev server that can be cut (connections die, new ones are refused) or frozen.
+
+    Without `answering` only what the server sends is held back; `sent` counts the bytes that reached it.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.host, port = target.rsplit(":", 1)
+        self.port = int(port)
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.sent = 0
+        self.writers: set[asyncio.StreamWriter] = set()
+        self.relays: set[asyncio.Task[None]] = set()
+        self.server: asyncio.Server | None = None
+        self.address = ""
+
+    async def open(self) -> None:
+        port = int(self.address.rsplit(":", 1)[1]) if self.address else 0
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self.address = "127.0.0.1:%d" % self.server.sockets[0].getsockname()[1]  # noqa: UP031
+
+    async def cut(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        for writer in list(self.writers):
+            writer.transport.abort()
+        for relay in list(self.relays):
+            relay.cancel()
+        await asyncio.gather(*self.relays, return_exceptions=True)
+        await self.server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await asyncio.open_connection(self.host, self.port)
+        for source, sink, there in ((reader, upstream_writer, True), (upstream_reader, writer, False)):
+            self.writers.add(sink)
+            relay = asyncio.create_task(self._relay(source, sink, there=there))
+            self.relays.add(relay)
+            relay.add_done_callback(self.relays.discard)
+
+    async def _relay(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, there: bool) -> None:
+        try:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    await self.flowing.wait()
+                    if there:
+                        self.sent += len(data)
+                    else:
+                        await self.answering.wait()
+                    sink.write(data)
+                    await sink.drain()
+        finally:
+            sink.close()
+            self.writers.discard(sink)
+
+
+@pytest.fixture
+async def wire(temporal: str) -> AsyncIterator[Wire]:
+    wire = Wire(temporal)
+    await wire.open()
+    yield wire
+    wire.flowing.set()
+    wire.answering.set()
+    await wire.cut()
+
+
+@pytest.fixture
+async def remote(wire: Wire, bridge: Bridge) -> AsyncIterator[Bridge]:
+    """A replica that reaches Temporal over the wire; `bridge` beside it reaches it always."""
+    remote = await make_bridge(wire.address, bridge.queue)
+    yield remote
+    await remote.reader.close()
+
+
+def calls(remote: Bridge, task: str) -> list[Callable[[], Awaitable[Any]]]:
+    return [
+        lambda: Reader(remote.gateway, rules).read(task, OWNER),
+        lambda: remote.answer(task, "a"),
+        lambda: remote.gateway.request_cancel(task, "p"),
+        lambda: remote.gateway.check(),
+        lambda: remote.start("asker", {"rounds": []}),
+    ]
+
+
+async def expect_outage(call: Callable[[], Awaitable[Any]]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(EngineUnavailable) as caught:
+            await call()
+    assert (caught.value.code, caught.value.data) == (-32603, {"retryAfterMs": 1000})
+
+
+async def test_a_server_that_was_never_there_is_an_outage(wire: Wire, bridge: Bridge) -> None:
+    await wire.cut()
+    remote = await make_bridge(wire.address)
+    for call in calls(remote, "t"):
+        await expect_outage(call)
+
+
+async def test_a_cut_connection_is_an_outage_and_heals(wire: Wire, remote: Bridge) -> None:
+    task = await remote.start("asker", {"rounds": [["a"]]})
+    await wire.cut()
+    for call in calls(remote, task):
+        await expect_outage(call)
+    await wire.open()
+
+    async def healed() -> bool:
+        with suppress(EngineUnavailable):
+            return (await remote.read(task)).status == "working"
+        return False
+
+    await eventually(healed, what="the connection")
+
+
+async def test_a_frozen_server_is_an_outage_within_seconds(wire: Wire, remote: Bridge) -> None:
+    task = await remote.start("asker", {"rounds": [["a"]]})
+    wire.flowing.clear()
+    await asyncio.gather(*(expect_outage(call) for call in calls(remote, task)))
+
+
+async def test_a_known_outcome_is_answered_during_an_outage(wire: Wire, remote: Bridge, served: Bridge) -> None:
+    task = await remote.start("ender", {"how": "return", "value": 1})
+    state = await remote.ended(task)
+    await wire.cut()
+    assert await remote.read(task) == state
+
+
+async def test_changes_survive_an_outage(wire: Wire, remote: Bridge, served: Bridge) -> None:
+    task = await remote.start("asker", {"rounds": [["a"]]})
+    await served.parked(task, "a")
+    seen = 0
+
+    async def watch() -> None:
+        nonlocal seen
+        async for _ in remote.gateway.changes(task):
+            seen += 1
+
+    async def subscribed() -> bool:
+        return seen > 0
+
+    watching = asyncio.create_task(watch())
+    await eventually(subscribed, what="the subscription")
+    await wire.cut()
+    await served.answer(task, "a")
+    await served.ended(task)
+    await wire.open()
+    async with asyncio.timeout(30):
+        await watching
+    assert seen > 1
+
+
+async def test_a_start_whose_answer_was_lost_starts_one_run(
+    wire: Wire, remote: Bridge, bridge: Bridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = f"t-{bridge.queue}"
+    await remote.gateway.check()
+    assert await remote.gateway._attributes.available()
+    wire.answering.clear()
+    with caplog.at_level(logging.INFO):
+        starting = asyncio.create_task(
+            remote.gateway.start(
+                task_id=task, workflow_type="mute", task_queue=bridge.queue, arguments={}, memo=bridge.memo()
+            )
+        )
+
+        async def started() -> bool:
+            with suppress(TaskNotFound):
+                return bool((await bridge.described(task)).run_id)
+            return False
+
+        await eventually(started, what="the run")
+        sent = wire.sent
+
+        async def given_up() -> bool:
+            return wire.sent > sent
+
+        await eventually(given_up, what="the end of the first attempt")
+        wire.answering.set()
+        assert await starting is True
+    assert "start.found_after_retry" in caplog.messages
+    assert (await bridge.described(task)).first_of_chain

@@ -1,0 +1,280 @@
+"""The status table, row by row, on close events made by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bridge.closed import Closed, Ending, Failure
+from bridge.status import Outcome, OutcomeRules, live, outcome, terminal, tool_result
+from workflows.kit.contract import (
+    EXPIRED,
+    JSONRPC_ERROR,
+    MAX_MESSAGE_CHARS,
+    TOOL_ERROR,
+    Principal,
+    Progress,
+    TaskMemo,
+    TaskView,
+)
+
+AT = datetime(2026, 7, 28, 10, 30, tzinfo=UTC)
+TEXT = {"type": "text", "text": "hello"}
+MEMO = TaskMemo(
+    tool="tool",
+    owner=Principal(issuer="local", subject="me"),
+    arguments_digest="0",
+    created_at=AT,
+    era="2026-07-28",
+    client_capabilities={},
+    delivery="task",
+)
+
+
+def end(ending: Ending, *, cancel_requested: bool = False, rules: OutcomeRules | None = None, **fields: Any) -> Outcome:
+    closed = Closed(ending, AT, **fields)
+    return outcome(closed, task_id="t", run_id="r", cancel_requested=cancel_requested, rules=rules or OutcomeRules())
+
+
+def failed(failure: Failure, *, cancel_requested: bool = False, rules: OutcomeRules | None = None) -> Outcome:
+    return end("failed", failure=failure, cancel_requested=cancel_requested, rules=rules)
+
+
+def application(type_: str, message: str = "why", *details: Any, non_retryable: bool = False) -> Failure:
+    return Failure("application", type_, message, non_retryable, details)
+
+
+def activity(cause: Failure) -> Failure:
+    return Failure("activity", message="Activity task failed", cause=cause)
+
+
+def error_text(made: Outcome) -> str:
+    assert made.status == "completed"
+    assert made.result is not None
+    assert made.result["isError"] is True
+    text = made.result["content"][0]["text"]
+    assert isinstance(text, str)
+    return text
+
+
+def test_a_call_tool_result_is_the_result_and_says_that_it_is_complete() -> None:
+    value = {"content": [TEXT], "structuredContent": {"n": 1}, "_meta": {"a": 1}}
+    assert end("completed", result=value) == Outcome("completed", result={**value, "resultType": "complete"})
+
+
+@pytest.mark.parametrize("kind", ["text", "image", "audio", "resource_link", "resource"])
+def test_every_known_content_type_makes_a_call_tool_result(kind: str) -> None:
+    assert tool_result({"content": [{"type": kind}]}) == {"content": [{"type": kind}], "resultType": "complete"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        3,
+        True,
+        [1, 2],
+        {"rows": 3},
+        {"content": "a page"},
+        {"content": [{"type": "paragraph"}]},
+        {"content": [1]},
+    ],
+)
+def test_any_other_value_becomes_structured_content_and_its_json(value: Any) -> None:
+    made = tool_result(value)
+    assert made["structuredContent"] == value
+    assert made["content"][0]["type"] == "text"
+    assert made["resultType"] == "complete"
+
+
+def test_a_workflow_that_returns_nothing_has_a_result_without_content() -> None:
+    assert tool_result(None) == {"content": [], "resultType": "complete"}
+
+
+def test_a_declared_plain_result_stays_a_value_even_if_it_looks_like_a_call_tool_result() -> None:
+    made = end("completed", result={"content": [TEXT]}, rules=OutcomeRules(plain_result=True))
+    assert made.result is not None
+    assert made.result["structuredContent"] == {"content": [TEXT]}
+
+
+def test_no_result_can_claim_to_be_anything_but_complete() -> None:
+    assert tool_result({"content": [], "resultType": "input_required"})["resultType"] == "complete"
+
+
+def test_a_timeout_fails_the_task_and_says_so() -> None:
+    made = end("timed_out")
+    assert made.status == "failed"
+    assert made.error == {"code": -32603, "message": made.status_message}
+
+
+def test_a_termination_fails_the_task_and_names_its_reason() -> None:
+    made = end("terminated", reason="cost too much")
+    assert made.status == "failed"
+    assert made.status_message == "The task was terminated: cost too much"
+    assert made.error is not None
+    assert made.error["code"] == -32603
+
+
+def test_an_expired_task_failed_and_says_what_expired() -> None:
+    made = failed(application(EXPIRED, "The task's lifetime is over"), cancel_requested=True)
+    assert (made.status, made.status_message) == ("failed", "The task's lifetime is over")
+    assert made.error == {"code": -32603, "message": "The task's lifetime is over"}
+
+
+@pytest.mark.parametrize("extra", [{}, {"data": {"k": [1, None]}}, {"data": None}])
+def test_a_json_rpc_error_survives_exactly(extra: dict[str, Any]) -> None:
+    error = {"code": 4711, "message": "bad ✓", **extra}
+    made = failed(application(JSONRPC_ERROR, "bad ✓", error), cancel_requested=True)
+    assert (made.status, made.status_message, made.error) == ("failed", "bad ✓", error)
+
+
+@pytest.mark.parametrize("details", [(), ("no",), ({"code": "1", "message": "x"},), ({"code": True, "message": "x"},)])
+def test_a_json_rpc_error_without_its_details_is_an_internal_error(details: tuple[Any, ...]) -> None:
+    assert failed(application(JSONRPC_ERROR, "why", *details)).error == {"code": -32603, "message": "why"}
+
+
+@pytest.mark.parametrize("cancel_requested", [False, True])
+def test_a_tool_error_completes_the_task_with_the_authors_message_also_after_a_cancel(cancel_requested: bool) -> None:
+    assert (
+        error_text(failed(application(TOOL_ERROR, "no such user"), cancel_requested=cancel_requested)) == "no such user"
+    )
+
+
+def test_a_tool_error_may_bring_its_own_result() -> None:
+    made = failed(application(TOOL_ERROR, "why", {"content": [TEXT], "isError": False}))
+    assert made.result == {"content": [TEXT], "isError": True, "resultType": "complete"}
+
+
+def test_a_bug_after_a_cancel_request_failed_while_stopping() -> None:
+    made = failed(application("KeyError"), cancel_requested=True)
+    assert (made.status, made.status_message) == ("failed", "The task failed while stopping")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        application(TOOL_ERROR, "no table"),
+        application("", "no table"),
+        application("AcmeError", "no table"),
+        application("Anything", "no table", non_retryable=True),
+    ],
+    ids=["contract type", "no type", "declared by the tool", "non-retryable"],
+)
+def test_an_activitys_declared_error_completes_the_task_with_its_message(origin: Failure) -> None:
+    made = failed(activity(origin), rules=OutcomeRules(frozenset({"AcmeError"})))
+    assert error_text(made) == "no table"
+
+
+def test_an_activitys_json_rpc_error_is_the_tasks() -> None:
+    error = {"code": 1, "message": "m"}
+    assert failed(activity(application(JSONRPC_ERROR, "m", error))).error == error
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        application("KeyError", "/srv/app.py"),
+        application("", "/srv/app.py"),
+        activity(application("ValueError", "/srv/app.py")),
+        activity(Failure("other", message="/srv/app.py")),
+        Failure("canceled", message="/srv/app.py"),
+        Failure("other", message="/srv/app.py"),
+    ],
+    ids=[
+        "exception",
+        "untyped in the workflow",
+        "exception in an activity",
+        "timeout",
+        "cancelled by nobody",
+        "unknown",
+    ],
+)
+def test_a_bug_completes_the_task_with_a_neutral_sentence_and_a_stable_reference(failure: Failure) -> None:
+    made = failed(failure)
+    assert made.reference is not None
+    assert error_text(made) == f"The tool failed because of an internal error. Reference: {made.reference}"
+    assert failed(failure) == made
+
+
+def test_different_runs_have_different_references() -> None:
+    closed = Closed("failed", AT, failure=Failure("other"))
+    first, second = (
+        outcome(closed, task_id="t", run_id=run, cancel_requested=False, rules=OutcomeRules()).reference for run in "ab"
+    )
+    assert first != second
+
+
+def test_a_cancelled_run_is_a_cancelled_task() -> None:
+    made = end("canceled")
+    assert (made.status, made.result, made.error) == ("cancelled", None, None)
+
+
+@pytest.mark.parametrize("type_", [TOOL_ERROR, EXPIRED, JSONRPC_ERROR])
+def test_a_huge_message_is_cut_and_says_so(type_: str) -> None:
+    huge = "x" * 3_000_000
+    made = failed(application(type_, huge, {"code": 1, "message": huge}))
+    text = made.status_message or error_text(made)
+    assert text.startswith("xxx")
+    assert "3000000" in text
+    assert len(text) < MAX_MESSAGE_CHARS + 100
+
+
+def test_a_terminal_task_lives_from_its_creation_to_the_end_of_retention() -> None:
+    closed = Closed("completed", AT + timedelta(seconds=90))
+    state = terminal("t", MEMO, closed, Outcome("completed", result={}), timedelta(hours=24))
+    assert state.ttl_ms == (24 * 3600 + 90) * 1000
+    assert state.last_updated_at == state.closed_at == closed.at
+
+
+def test_a_terminal_task_that_closed_before_its_creation_keeps_its_times_in_order() -> None:
+    closed = Closed("completed", AT - timedelta(hours=30))
+    state = terminal("t", MEMO, closed, Outcome("completed", result={}), timedelta(hours=24))
+    assert state.ttl_ms == 1
+    assert state.last_updated_at == state.created_at
+
+
+def view(**fields: Any) -> TaskView:
+    return TaskView.model_validate({"status": "working", "changedAt": AT.isoformat(), **fields})
+
+
+ASKS = {"status": "input_required", "inputRequests": {"a": {"method": "x"}, "b": {"method": "y"}}}
+
+
+def test_a_live_task_shows_all_open_questions() -> None:
+    state = live("t", MEMO, view(**ASKS, pollIntervalMs=500))
+    assert (state.status, set(state.input_requests or {}), state.poll_interval_ms) == (
+        "input_required",
+        {"a", "b"},
+        500,
+    )
+
+
+def test_a_task_whose_questions_are_all_answered_is_working() -> None:
+    state = live("t", MEMO, view(**ASKS), without=["a", "b"])
+    assert (state.status, state.input_requests) == ("working", None)
+
+
+def test_a_view_that_asks_for_input_without_a_question_is_working() -> None:
+    assert live("t", MEMO, view(status="input_required")).status == "working"
+
+
+def test_a_heartbeat_is_the_status_message_of_a_working_task_and_its_newest_progress() -> None:
+    state = live("t", MEMO, view(statusMessage="old"), heartbeat=Progress(progress=3, total=10, message="rows"))
+    assert (state.status_message, state.progress[-1].progress) == ("3/10 rows", 3)
+
+
+def test_a_question_keeps_its_own_status_message_beside_a_heartbeat() -> None:
+    state = live("t", MEMO, view(**ASKS, statusMessage="approve?"), heartbeat=Progress(progress=3))
+    assert state.status_message == "approve?"
+
+
+def test_a_time_without_an_offset_means_utc_and_nothing_is_updated_before_it_was_created() -> None:
+    assert live("t", MEMO, view(changedAt="2026-07-28T10:30:05")).last_updated_at == AT + timedelta(seconds=5)
+    assert live("t", MEMO, view(changedAt="2020-01-01T00:00:00Z")).last_updated_at == AT
+
+
+def test_an_unlimited_task_has_no_ttl_and_a_limited_one_its_lifetime() -> None:
+    assert live("t", MEMO, None).ttl_ms is None
+    assert live("t", MEMO.model_copy(update={"lifetime_ms": 5}), None).ttl_ms == 5
