@@ -102,6 +102,7 @@ class TaskMemo(Wire):
     delivery: Literal["task", "result"]
     lifetime_ms: int | None = None
     answer_window_ms: int | None = None
+    poll_interval_ms: int | None = None
 
 
 class Progress(Wire):

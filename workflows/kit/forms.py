@@ -7,6 +7,7 @@ workflow use this one function, so that an answer which was acknowledged is an a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -161,10 +162,11 @@ def _string_problem(prop: Mapping[str, Any], value: object) -> str | None:
 
 
 def _number_problem(prop: Mapping[str, Any], value: object) -> str | None:
+    wanted = "must be an integer" if prop["type"] == "integer" else "must be a number"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a {prop['type']}"
-    if prop["type"] == "integer" and value != int(value):
-        return "must be an integer"
+        return wanted
+    if isinstance(value, float) and (not math.isfinite(value) or (prop["type"] == "integer" and value != int(value))):
+        return wanted
     if "minimum" in prop and value < prop["minimum"]:
         return f"must be at least {prop['minimum']}"
     if "maximum" in prop and value > prop["maximum"]:

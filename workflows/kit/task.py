@@ -293,6 +293,8 @@ class Task(Generic[ArgumentsT, ResultT]):
             try:
                 await asyncio.shield(body.task)
             except asyncio.CancelledError:
+                if body.task.cancelled():
+                    return  # its last step swallowed the cancel: asyncio marks the task, but the work is done
                 if self._stop == "cancel" or workflow.cancellation_reason() is None:
                     raise  # not a cancel: the run is being evicted from the worker's cache
                 self._end_work("cancel")

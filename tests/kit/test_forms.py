@@ -1,0 +1,157 @@
+"""Forms: what MCP's primitive schemas can express, and the check of answers that bridge and workflow share."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from enum import Enum, StrEnum
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import AnyUrl, BaseModel, Field, create_model
+
+from workflows.kit import Form
+from workflows.kit.forms import choice_schema, content_problem
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Everything(Form):
+    name: str = Field(min_length=2, max_length=5, title="Your name", description="As in the passport")
+    age: int = Field(ge=0, le=150)
+    ratio: float = 0.5
+    agreed: bool
+    colour: Colour
+    level: Literal["low", "high"] = "low"
+    only: Literal["one"] = "one"
+    tags: list[Colour] = Field(default_factory=list, min_length=1, max_length=2)
+    born: date | None = None
+    at: datetime | None = None
+    site: AnyUrl | None = None
+    nickname: str | None = None
+
+
+VALID: dict[str, Any] = {"name": "Anna", "age": 3, "agreed": True, "colour": "red"}
+
+
+def test_the_schema_is_flat_and_primitive() -> None:
+    schema = Everything.requested_schema()
+    assert schema["type"] == "object"
+    assert schema["required"] == ["name", "age", "agreed", "colour"]
+    properties = schema["properties"]
+    assert properties["name"] == {
+        "type": "string",
+        "title": "Your name",
+        "description": "As in the passport",
+        "minLength": 2,
+        "maxLength": 5,
+    }
+    assert properties["colour"]["enum"] == ["red", "blue"]
+    assert properties["only"]["enum"] == ["one"]
+    assert properties["tags"]["items"] == {"type": "string", "enum": ["red", "blue"]}
+    assert properties["born"]["format"] == "date"
+    assert properties["nickname"] == {"type": "string", "title": "Nickname"}
+    assert "$ref" not in str(schema)
+    assert "anyOf" not in str(schema)
+
+
+class Nested(BaseModel):
+    inner: str
+
+
+class Number(Enum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default"),
+    [
+        (Nested, ...),
+        (list[str], ...),
+        (list[int], ...),
+        (list[Nested], ...),
+        (dict[str, str], ...),
+        (str | int, ...),
+        (Number, ...),
+        (Annotated[str, Field(pattern="a+")], ...),
+        (Annotated[int, Field(gt=1)], ...),
+        (Annotated[float, Field(multiple_of=0.5)], ...),
+        (bytes, ...),
+        (tuple[str, str], ...),
+    ],
+    ids=str,
+)
+def test_what_mcp_cannot_express_is_refused_at_definition_naming_the_field(annotation: Any, default: Any) -> None:
+    with pytest.raises(TypeError, match=r"Bad\.field"):
+        create_model("Bad", __base__=Form, field=(annotation, default))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"age": 3.0}, None),
+        ({"tags": ["red"]}, None),
+        ({"born": "2026-07-28", "at": "2026-07-28T10:00:00Z", "site": "https://example.com/x"}, None),
+        ({"name": 42}, "name: must be a string"),
+        ({"name": None}, "name: must be a string"),
+        ({"name": "A"}, "name: must have at least 2 characters"),
+        ({"name": "Annabel"}, "name: must have at most 5 characters"),
+        ({"age": -1}, "age: must be at least 0"),
+        ({"age": 151}, "age: must be at most 150"),
+        ({"age": "42"}, "age: must be an integer"),
+        ({"age": 1.5}, "age: must be an integer"),
+        ({"age": True}, "age: must be an integer"),
+        ({"ratio": "x"}, "ratio: must be a number"),
+        ({"agreed": "yes"}, "agreed: must be true or false"),
+        ({"agreed": 1}, "agreed: must be true or false"),
+        ({"colour": "green"}, "colour: must be one of red, blue"),
+        ({"tags": "red"}, "tags: must be a list"),
+        ({"tags": []}, "tags: must have at least 1 values"),
+        ({"tags": ["red", "blue", "red"]}, "tags: must have at most 2 values"),
+        ({"tags": ["green"]}, "tags: must only have values of red, blue"),
+        ({"tags": [["red"]]}, "tags: must only have values of red, blue"),
+        ({"born": "28.7.2026"}, "born: must be a valid date"),
+        ({"at": "2026-07-28T10:00:00"}, "at: must be a valid date-time"),
+        ({"site": "example"}, "site: must be a valid uri"),
+        ({"nested": {"a": 1}}, "nested: is not part of the form"),
+        ({"extra": "x"}, "extra: is not part of the form"),
+    ],
+    ids=str,
+)
+def test_an_answer_is_checked_against_its_form(change: dict[str, Any], problem: str | None) -> None:
+    assert content_problem(Everything.requested_schema(), VALID | change) == problem
+
+
+@pytest.mark.parametrize("missing", list(VALID))
+def test_a_missing_required_property_is_named(missing: str) -> None:
+    content = {name: value for name, value in VALID.items() if name != missing}
+    assert content_problem(Everything.requested_schema(), content) == f"{missing}: is required"
+
+
+@pytest.mark.parametrize("content", [None, [], "x", 7, True], ids=str)
+def test_content_that_is_no_object_is_refused(content: Any) -> None:
+    assert content_problem(Everything.requested_schema(), content) == "content must be an object"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 10**400])
+def test_numbers_out_of_this_world_are_answers_not_crashes(number: float) -> None:
+    assert content_problem(Everything.requested_schema(), VALID | {"age": number})
+    content_problem(Everything.requested_schema(), VALID | {"ratio": number})
+
+
+def test_a_choice_shows_labels_and_takes_values() -> None:
+    schema = choice_schema({"a": "The first", "b": "The second"}, title="Which")
+    assert content_problem(schema, {"choice": "b"}) is None
+    assert content_problem(schema, {"choice": "The second"}) == "choice: must be one of a, b"
+
+
+class Mail(Form):
+    to: str = Field(json_schema_extra={"format": "email"})
+
+
+@pytest.mark.parametrize(("value", "fits"), [("a@b.example", True), ("a b@c.d", False), ("a@b", False), ("", False)])
+def test_an_email_must_look_like_one(value: str, fits: bool) -> None:
+    assert (content_problem(Mail.requested_schema(), {"to": value}) is None) is fits
