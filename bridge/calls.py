@@ -89,7 +89,7 @@ class Calls:
             task_id = await self._start(call, memo)
             if call.takes_handle and not call.tool.declaration.asks_before_handle:
                 quick = await self._quick_result(call, task_id)
-                return quick or created_task(task_id, memo, call.tool.declaration.poll_interval_ms)
+                return quick or created_task(task_id, memo)
         return await self._wait(call, task_id)
 
     def _checked(self, context: Context) -> Call:
@@ -133,6 +133,7 @@ class Calls:
             delivery="task" if call.takes_handle else "result",
             lifetime_ms=None if lifetime is None else milliseconds(lifetime),
             answer_window_ms=None if addressable else milliseconds(window),
+            poll_interval_ms=declaration.poll_interval_ms,
         )
 
     async def _start(self, call: Call, memo: TaskMemo) -> str:
@@ -206,12 +207,13 @@ class Calls:
         async with asyncio.timeout(patience) as untouched, aclosing(self._states(call, task_id)) as states:
             async for state in states:
                 if isinstance(state, Terminal):
-                    return _result(state)
+                    hands_over = call.takes_handle and call.tool.declaration.task == "required"
+                    return created_task(task_id, state.memo, state) if hands_over else _result(state)
                 if state.taken_up:
                     untouched.reschedule(None)
                 reported = await _report(call.exchange, state, reported)
                 if call.takes_handle and state.taken_up and state.phase is None:
-                    return created_task(task_id, state.memo, call.tool.declaration.poll_interval_ms)
+                    return created_task(task_id, state.memo, state)
                 if state.input_requests:
                     require_askable(state.input_requests, call.capabilities)
                     return _input_required(task_id, state.input_requests)

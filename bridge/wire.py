@@ -8,18 +8,20 @@ from bridge.status import Live, TaskState, Terminal
 from workflows.kit.contract import TaskMemo, timestamp
 
 
-def created_task(task_id: str, memo: TaskMemo, poll_interval_ms: int) -> dict[str, Any]:
-    """The CreateTaskResult of a run that was just started (`resultType: "task"`, and on nothing else)."""
-    created_at = timestamp(memo.created_at)
-    return {
+def created_task(task_id: str, memo: TaskMemo, state: TaskState | None = None) -> dict[str, Any]:
+    """The CreateTaskResult of a run (`resultType: "task"`, and on nothing else): the seed of what tasks/get tells.
+
+    `state` is what is known of it by now; a run that was just started is working.
+    """
+    task = {
         "resultType": "task",
         "taskId": task_id,
-        "status": "working",
-        "createdAt": created_at,
-        "lastUpdatedAt": created_at,
-        "ttlMs": memo.lifetime_ms,
-        "pollIntervalMs": poll_interval_ms,
+        "status": state.status if state else "working",
+        "createdAt": timestamp(memo.created_at),
+        "lastUpdatedAt": timestamp(state.last_updated_at if state else memo.created_at),
+        "ttlMs": state.ttl_ms if state else memo.lifetime_ms,
     }
+    return task if memo.poll_interval_ms is None else task | {"pollIntervalMs": memo.poll_interval_ms}
 
 
 def detailed_task(state: TaskState) -> dict[str, Any]:

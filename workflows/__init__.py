@@ -1,4 +1,6 @@
-"""Deterministic code: the author's kit and the tools that are shipped. `TASKS` is what a worker runs and a bridge serves."""
+"""Deterministic code: the author's kit and the tools that are shipped. `TASKS` is what a worker runs and a bridge
+serves.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def serve() -> AsyncIterator[Serve]:
         app.router.add_route("*", "/{path:.*}", handler)
         server = TestServer(app)
         servers.append(server)
-        await server.start_server()
+        await server.start_server(shutdown_timeout=0.1)  # a test may leave a request without an answer
         return str(server.make_url("/"))
 
     yield start

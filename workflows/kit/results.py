@@ -1,7 +1,7 @@
-"""What a tool returns becomes a CallToolResult, whole and small enough, or the tool fails saying why.
+"""What a tool returns becomes a CallToolResult, whole and small enough, or the tool fails saying why; so does a failure.
 
-Temporal retries for ever a workflow task whose result it cannot store, so nothing may leave here that is not plain JSON
-below `MAX_PAYLOAD_BYTES`. NaN and infinities, which JSON has no word for, become null.
+Temporal retries for ever a workflow task whose outcome it cannot store, so nothing may leave here that is not plain
+JSON below `MAX_PAYLOAD_BYTES`. NaN and infinities, which JSON has no word for, become null.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
+from temporalio.api.failure.v1 import Failure
+from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.exceptions import ApplicationError, FailureError
 
-from .contract import MAX_PAYLOAD_BYTES
-from .errors import ToolError
+from .contract import JSONRPC_ERROR, MAX_PAYLOAD_BYTES, cut
+from .errors import JsonRpcError, ToolError
+
+MAX_CAUSES: Final = 20
+"""Causes kept with a failure; a protocol message nested 100 deep cannot be read by Temporal."""
 
 
 def call_tool_result(value: object) -> dict[str, Any]:
@@ -34,10 +40,30 @@ def call_tool_result(value: object) -> dict[str, Any]:
         result = {"content": [_text(data)]}
     else:
         result = {"content": [_text(json.dumps(data, ensure_ascii=False))], "structuredContent": data}
-    size = len(json.dumps(result, ensure_ascii=False).encode())
+    size = json_size(result)
     if size > MAX_PAYLOAD_BYTES:
         raise ToolError(f"The result is too large: {size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}.")
     return result
+
+
+def storable(error: FailureError, converter: PayloadConverter) -> FailureError:
+    """`error` if Temporal can store it; else, of an application error, the most that it can: without its causes, or
+    without its details too, with a message that says so.
+    """
+    if _can_be_stored(error, converter) or not isinstance(error, ApplicationError):
+        return error
+    alone = ApplicationError(cut(error.message), *error.details, type=error.type, non_retryable=error.non_retryable)
+    if _can_be_stored(alone, converter):
+        return alone
+    message = f"{error.message} (The details are too large to be kept: the limit is {MAX_PAYLOAD_BYTES} bytes of JSON.)"
+    if error.type == JSONRPC_ERROR and error.details and isinstance(error.details[0], Mapping):
+        return JsonRpcError(error.details[0].get("code", -32603), message)
+    return ApplicationError(cut(message), type=error.type, non_retryable=error.non_retryable)
+
+
+def json_size(value: object) -> int:
+    """The bytes that a JSON value takes."""
+    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def plain_json(value: object) -> Any:
@@ -67,3 +93,21 @@ def _key(key: object) -> str:
 
 def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
+
+
+def _can_be_stored(error: FailureError, converter: PayloadConverter) -> bool:
+    if _causes(error) > MAX_CAUSES:
+        return False
+    failure = Failure()
+    try:
+        DefaultFailureConverter().to_failure(error, converter, failure)
+    except Exception:  # whatever a payload converter raises for details that have no JSON form
+        return False
+    return failure.ByteSize() <= MAX_PAYLOAD_BYTES
+
+
+def _causes(error: BaseException) -> int:
+    count, cause = 0, error.__cause__
+    while cause is not None and count <= MAX_CAUSES:
+        count, cause = count + 1, cause.__cause__
+    return count

@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_e
 from .body import Body
 from .contract import (
     EXPIRED,
+    MAX_PAYLOAD_BYTES,
     MAX_VIEW_BYTES,
     STATUS_ATTRIBUTE,
     TASK_MEMO,
@@ -39,7 +40,7 @@ from .declaration import Declaration
 from .errors import Declined, ToolError
 from .forms import Form, choice_schema
 from .questions import ELICITATION, CarriedQuestion, Question, Questions, can_be_asked, needed_capability
-from .results import call_tool_result
+from .results import call_tool_result, json_size, storable
 
 ArgumentsT = TypeVar("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -179,12 +180,15 @@ class Task(Generic[ArgumentsT, ResultT]):
         Returns the raw response object, or None when `deadline` passed.
 
         Raises:
-            ToolError: The client did not declare that it can be asked.
+            ToolError: The client did not declare that it can be asked, or the open questions are too large together.
         """
         request: dict[str, Any] = {"method": method}
         if params is not None:
             request["params"] = dict(params)
         self._require_capability(request)
+        size = json_size([*self._questions.outstanding().values(), request])
+        if size > MAX_PAYLOAD_BYTES:
+            raise ToolError(f"The question is too large: {size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}.")
         question = self._questions.ask(key, request)
         self._changed()
         timer = None if deadline is None else _call_later(deadline, lambda: _resolve(question, None))
@@ -319,7 +323,9 @@ class Task(Generic[ArgumentsT, ResultT]):
                 self._raise_bug(unusable)
         if isinstance(error, _ContinueAsNew):
             self._continue_as_new(arguments)
-        if isinstance(error, FailureError) or (self._stop == "cancel" and is_cancelled_exception(error)):
+        if isinstance(error, FailureError):
+            raise storable(error, workflow.payload_converter())
+        if self._stop == "cancel" and is_cancelled_exception(error):
             raise error
         self._raise_bug(error)
 
@@ -340,8 +346,10 @@ class Task(Generic[ArgumentsT, ResultT]):
             names=sorted(self._questions.names),
             progress=self._progress,
             changed_at=self._changed_at,
-        )
-        workflow.continue_as_new(args=[arguments, resumed.to_json()])
+        ).to_json()
+        if (size := json_size(resumed)) > MAX_PAYLOAD_BYTES:
+            self._raise_bug(ValueError(f"a checkpoint of {size} bytes of JSON; the limit is {MAX_PAYLOAD_BYTES}"))
+        workflow.continue_as_new(args=[arguments, resumed])
 
     async def _elicit_content(
         self, message: str, schema: Mapping[str, Any], key: str | None, deadline: timedelta | None
