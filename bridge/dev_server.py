@@ -98,8 +98,8 @@ async def dev_server(
         DevServerError: A port is taken, or the server does not start.
     """
     program = temporal_binary()
-    port = _usable(port, "Temporal")
-    ui_port = ui_port if ui_port is None else _usable(ui_port, "Temporal's web page")
+    port = usable_port(port, "Temporal")
+    ui_port = ui_port if ui_port is None else usable_port(ui_port, "Temporal's web page")
     command = [
         *(program, "server", "start-dev", "--ip", LOOPBACK, "--port", str(port), "--log-level", "error"),
         *(["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]),
@@ -113,10 +113,16 @@ async def dev_server(
             await _ready(address, process, output)
             yield DevServer(address, None if ui_port is None else f"http://{LOOPBACK}:{ui_port}", process)
         finally:
-            await stop_child(process, ask=signal.SIGTERM, patience=STOP_PATIENCE)
+            # an orderly end takes the server a second or two, which in memory saves nothing
+            await stop_child(process, ask=signal.SIGTERM if database else signal.SIGKILL, patience=STOP_PATIENCE)
 
 
-def _usable(port: int, what: str) -> int:
+def usable_port(port: int, what: str) -> int:
+    """`port` on loopback if it is free, or any free one for 0.
+
+    Raises:
+        DevServerError: It is taken, or may not be used; `what` names who wanted it.
+    """
     if port == 0:
         return free_port()
     with socket.socket() as probe:

@@ -28,7 +28,7 @@ from mcp.shared.inbound import (
     validate_mcp_param_headers,
     x_mcp_header_map,
 )
-from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -103,6 +103,9 @@ def check_request(message: Request, headers: Headers) -> InboundModernRoute:
         raise Refusal(HEADER_MISMATCH, problem, request_id=message.id)
     if isinstance(verdict, InboundLadderRejection):
         raise _refusal(verdict, message.id)
+    if not isinstance(verdict.client_capabilities, Mapping):
+        reason = f"params._meta[{CLIENT_CAPABILITIES_META_KEY!r}] must be an object"
+        raise Refusal(INVALID_PARAMS, reason, request_id=message.id)
     return verdict
 
 

@@ -21,7 +21,8 @@ from mcp.server.runner import serve_one
 from mcp.shared.inbound import InboundModernRoute
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from pydantic import ValidationError
 
 from bridge.auth import Authenticator, Unauthenticated
 from bridge.exchange import Exchange, ExchangeDispatch
@@ -171,6 +172,9 @@ class _Endpoint:
         if isinstance(message, Notification):
             return self._acknowledge(message, request)
         route = check_request(message, request.headers)
+        if self._server.get_request_handler(message.method) is None:
+            # Here, because the kernel checks the params of methods that it knows before it looks for a handler
+            raise Refusal(METHOD_NOT_FOUND, "Method not found", request_id=message.id, data=message.method)
         return await self._answer(request, message, route, owner, accepts)
 
     async def _body(self, request: web.Request) -> bytes:
@@ -243,6 +247,8 @@ class _Endpoint:
             return Reply(encode(result_response(message.id, result)))
         except Refusal as refusal:
             return Reply(encode(refusal.to_json()), refusal.status)
+        except ValidationError as invalid:
+            return Reply.error(message.id, INVALID_PARAMS, _params_problem(invalid))
         except Exception as failure:
             error = handler_exception_to_error_data(failure)
             try:
@@ -252,6 +258,12 @@ class _Endpoint:
                 failure = unencodable
             log.exception("exchange.failed id=%.80r method=%.80r", message.id, message.method, exc_info=failure)
             return Reply.error(message.id, INTERNAL_ERROR, "Internal server error")
+
+
+def _params_problem(invalid: ValidationError) -> str:
+    """What is wrong with a request's params, naming the place, without repeating the value."""
+    first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"Invalid params: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 async def _check_expectation(request: web.Request) -> web.StreamResponse | None:

