@@ -118,7 +118,7 @@ def _sealing_keys(settings: BridgeSettings) -> list[str]:
     """The key ring; a bridge that said that it is alone may make a key that ends with it."""
     if settings.sealing_keys:
         return [key.get_secret_value() for key in settings.sealing_keys]
-    log.warning("sealing.ephemeral_key: questions of callers without a task handle do not outlive this process")
+    log.info("sealing.ephemeral_key: questions of callers without a task handle do not outlive this process")
     return [secrets.token_hex(32)]
 
 

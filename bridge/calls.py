@@ -173,7 +173,10 @@ class Calls:
         try:
             await self._tasks.deliver(task_id, call.responses, call.exchange)
         except TaskNotFound:
-            raise MCPError(INVALID_PARAMS, "Invalid or expired requestState") from None
+            # Word for word what the SDK's boundary says of a state that it cannot open
+            raise MCPError(
+                INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"}
+            ) from None
         return task_id
 
     async def _quick_result(self, call: Call, task_id: str) -> dict[str, Any] | None:
