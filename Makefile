@@ -5,6 +5,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 ARGS ?=
+# Tests wait for timers most of the time, so more processes than cores; a file stays in one, with the servers it starts.
+PARALLEL ?= --numprocesses 4 --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -32,10 +34,10 @@ run: $(READY) ## the whole stack on loopback, left serving; tasks are kept in .r
 	@$(BIN)/mcp-tasks dev --db .run/tasks.db
 
 test: $(READY) ## all tests, the long cases with cut counts
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-full: $(READY) ## all tests, each case with its counts and waits as written
-	$(BIN)/python -m pytest -m "" -o timeout=1800 -o faulthandler_timeout=900 $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "" -o timeout=1800 -o faulthandler_timeout=900 $(ARGS)
 
 check: $(READY) ## lint, format, types
 	$(BIN)/ruff check .

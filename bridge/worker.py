@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from .bounded import BoundedSteps
 from .loading import TasksModule
 from .settings import OperatorError, WorkerSettings, temporal_connect_config
 
@@ -54,8 +55,11 @@ async def connect_worker_client() -> Client:
     try:
         client = await Client.connect(**config, data_converter=pydantic_data_converter)
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-    except (RuntimeError, RPCError) as error:
-        raise WorkerError(f"Temporal at {config['target_host']} cannot be used: {error}") from error
+    except RuntimeError as error:
+        log.debug("worker.unconnected", exc_info=error)  # the transport's own words, which say little more
+        raise WorkerError(f"Temporal at {config['target_host']} cannot be reached") from error
+    except RPCError as error:
+        raise WorkerError(f"Temporal at {config['target_host']} cannot be used: {error.message}") from error
     return client
 
 
@@ -77,6 +81,8 @@ async def run_worker(
                 activity_executor=threads,
                 workflow_runner=_runner(module),
                 workflow_failure_exception_types=[ValidationError],
+                disable_payload_error_limit=True,  # the SDK retries for ever what is too large; Temporal ends the run
+                interceptors=[BoundedSteps()],
                 max_cached_workflows=MAX_CACHED_WORKFLOWS,
                 max_concurrent_activities=MAX_CONCURRENT_ACTIVITIES,
                 sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,

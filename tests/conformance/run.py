@@ -160,7 +160,8 @@ async def run_all(scenarios: Sequence[Scenario], results: Path) -> list[Outcome]
         return outcome
 
     ports = [word for option in ("--port", "--temporal-port", "--ui-port") for word in (option, "0")]
-    async with mcp_tasks("dev", *ports, "--tasks", FIXTURES) as dev:
+    quiet = plain_environment(MCP_TASKS_LOG_LEVEL="error")
+    async with mcp_tasks("dev", *ports, "--tasks", FIXTURES, environment=quiet) as dev:
         url = str(dev.ready["mcp"])
         return await asyncio.gather(*(run_one(scenario, url) for scenario in scenarios))
 

@@ -46,7 +46,7 @@ async def test_a_worker_says_that_temporal_cannot_be_reached() -> None:
     address = f"127.0.0.1:{free_port()}"
     status, _, errors = await run_to_end("worker", environment=plain_environment(TEMPORAL_ADDRESS=address))
     assert status == 1
-    assert errors.startswith(f"mcp-tasks: Temporal at {address} cannot be used")
+    assert errors.startswith(f"mcp-tasks: Temporal at {address} cannot be reached")
 
 
 async def test_a_worker_says_that_its_namespace_does_not_exist(temporal: DevServer) -> None:
