@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,6 +48,8 @@ FIRST_STEP_SECONDS: Final = 2.0
 """How long a waiting caller's run may lie untouched before the bridge asks whether anybody polls its queue."""
 
 OUTAGE_PAUSE_SECONDS: Final = 1.0
+
+_END: Final = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,8 +228,10 @@ class Calls:
         """What the run looks like each time it may have changed; an outage is waited out, as long as the client
         does.
         """
-        async with aclosing(self._gateway.changes(task_id)) as changes:
-            async for _ in changes:
+        # Heartbeats of an activity are progress, and no change of the history
+        interval = None if call.exchange.progress_token is None else call.tool.declaration.poll_interval.total_seconds()
+        async with aclosing(self._gateway.changes(task_id)) as changes, aclosing(ticking(changes, interval)) as ticks:
+            async for _ in ticks:
                 yield await self._read(task_id, call.exchange.owner)
 
     async def _read(self, task_id: str, owner: Principal) -> TaskState:
@@ -240,6 +244,22 @@ class Calls:
     async def _cancel(self, task_id: str, owner: Principal) -> None:
         with suppress(TaskNotFound):
             await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+
+
+async def ticking(changes: AsyncIterator[None], interval: float | None) -> AsyncGenerator[None]:
+    """An item for each of `changes`, and one after each `interval` seconds without."""
+    following = asyncio.ensure_future(anext(changes, _END))
+    try:
+        while True:
+            await asyncio.wait({following}, timeout=interval)
+            if following.done():
+                if following.result() is _END:
+                    return
+                following = asyncio.ensure_future(anext(changes, _END))
+            yield
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 def _result(state: Terminal) -> dict[str, Any]:

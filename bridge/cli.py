@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+import uvloop
 
 from .loading import load_tasks
 from .logs import set_up_logging
@@ -81,7 +82,7 @@ def bridge(
     """Serve MCP over HTTP, in front of any Temporal."""
     settings = BridgeSettings.load(host=host, port=port, tasks=tasks)
     set_up_logging(settings.log_level)
-    asyncio.run(_bridge(settings, as_json=as_json))
+    uvloop.run(_bridge(settings, as_json=as_json))
 
 
 @app.command()
@@ -95,7 +96,7 @@ def worker(
     """Run the workflows and activities of a tasks module, on any Temporal."""
     settings = WorkerSettings.load(tasks=tasks, task_queue=task_queue)
     set_up_logging(settings.log_level)
-    asyncio.run(_worker(settings, as_json=as_json))
+    uvloop.run(_worker(settings, as_json=as_json))
 
 
 async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:

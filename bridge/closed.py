@@ -21,6 +21,11 @@ from bridge.payloads import Payloads
 RESETTER: Final = "history-resetter"
 """Identity with which the server terminates a running run that is being reset."""
 
+ENGINE: Final = "history-service"
+"""Identity with which the server terminates a run that has outgrown a limit."""
+
+OUTGROWN: Final = "a step or its history exceeded a size limit"
+
 Ending = Literal["completed", "failed", "timed_out", "canceled", "terminated", "continued", "other"]
 FailureKind = Literal["application", "canceled", "activity", "child", "other"]
 
@@ -105,7 +110,7 @@ async def closed(event: HistoryEvent, payloads: Payloads) -> Closed | None:
         at=moment(event.event_time),
         result=result,
         failure=failure,
-        reason=attributes.reason if ending == "terminated" else "",
+        reason=_reason(attributes) if ending == "terminated" else "",
         by_reset=ending == "terminated" and attributes.identity == RESETTER,
         next_run_id=getattr(attributes, "new_execution_run_id", ""),
         size=event.ByteSize(),
@@ -129,3 +134,8 @@ async def _failure(raw: RawFailure, payloads: Payloads) -> Failure:
         stack_trace=stack_trace,
         cause=await _failure(raw.cause, payloads) if raw.HasField("cause") else None,
     )
+
+
+def _reason(attributes: Any) -> str:
+    """Why a run was terminated. Temporal itself ends what has outgrown a limit, and speaks of its insides then."""
+    return OUTGROWN if attributes.identity == ENGINE else str(attributes.reason)

@@ -263,7 +263,11 @@ class _Endpoint:
 def _params_problem(invalid: ValidationError) -> str:
     """What is wrong with a request's params, naming the place, without repeating the value."""
     first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"Invalid params: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    place = list(map(str, first["loc"]))
+    if "inputResponses" in place[:-1]:  # a union: what it says is about one kind of answer of several
+        key = place[place.index("inputResponses") + 1]
+        return f"Invalid params: inputResponses: {key!r} is not an answer to any input request"
+    return f"Invalid params: {'.'.join(place)}: {first['msg']}"
 
 
 async def _check_expectation(request: web.Request) -> web.StreamResponse | None:

@@ -20,11 +20,16 @@ from .settings import SettingsError
 
 @dataclass(frozen=True)
 class TasksModule:
-    """The tools of a deployment and the activities that they use."""
+    """The tools of a deployment and the activities that they use.
+
+    `shared` names modules that Temporal's sandbox need not import anew for every run, because tests in the full sandbox
+    have shown that they are deterministic.
+    """
 
     name: str
     tasks: tuple[type[Task[Any, Any]], ...]
     activities: tuple[Callable[..., Any], ...]
+    shared: tuple[str, ...] = ()
 
 
 def load_tasks(name: str) -> TasksModule:
@@ -51,7 +56,10 @@ def load_tasks(name: str) -> TasksModule:
         raise SettingsError(
             f"--tasks {name}: the module needs ACTIVITIES, a list of activity functions (it may be empty)"
         )
-    return TasksModule(name=name, tasks=tuple(tasks), activities=tuple(activities or ()))
+    shared = getattr(module, "SHARED", ())
+    if not _is_list_of(shared, lambda item: isinstance(item, str)) or isinstance(shared, str):
+        raise SettingsError(f"--tasks {name}: SHARED, if the module has it, is a list of module names")
+    return TasksModule(name=name, tasks=tuple(tasks), activities=tuple(activities or ()), shared=tuple(shared))
 
 
 def _is_list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:

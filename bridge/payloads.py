@@ -29,7 +29,8 @@ class Payloads:
     """Reads and writes the payloads of one task."""
 
     def __init__(self, converter: DataConverter, namespace: str, task_id: str) -> None:
-        self._converter = converter.with_context(WorkflowSerializationContext(namespace=namespace, workflow_id=task_id))
+        self._converter = converter
+        self._namespace = namespace
         self._task_id = task_id
 
     async def json(self, payload: Payload) -> Any:
@@ -42,7 +43,7 @@ class Payloads:
         encoding = plain.metadata.get("encoding", b"")
         if encoding in _JSON_ENCODINGS:
             try:
-                return json.loads(plain.data, parse_constant=_null)
+                return _DECODER.decode(plain.data.decode("utf-8", "surrogatepass"))
             except (ValueError, RecursionError) as error:
                 logger.warning("payload.unreadable", extra={"task_id": self._task_id, "reason": type(error).__name__})
                 return None
@@ -59,8 +60,9 @@ class Payloads:
     async def _opened(self, payload: Payload) -> Payload:
         if self._converter.payload_codec is None and self._converter.external_storage is None:
             return payload
+        context = WorkflowSerializationContext(namespace=self._namespace, workflow_id=self._task_id)
         try:
-            (raw,) = await self._converter.decode([payload], [RawValue])
+            (raw,) = await self._converter.with_context(context).decode([payload], [RawValue])
         except Exception as error:  # whatever an operator's codec raises
             logger.exception("payload.codec_failed", extra={"task_id": self._task_id})
             raise EngineUnavailable from error
@@ -83,3 +85,6 @@ def encoded(converter: DataConverter, value: Any) -> RawValue:
 def _null(_constant: str) -> None:
     """NaN and infinities, which Python writers emit, are no JSON; a client's strict reader would refuse the whole
     answer."""
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_null)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import io
 import itertools
 import json
 from collections.abc import Mapping
@@ -84,14 +87,15 @@ class McpClient:
             **self._headers,
         }
         name = params.get("taskId") if method.startswith("tasks/") else params.get("name")
-        if isinstance(name, str) and name.isascii():
-            headers["Mcp-Name"] = name
+        if isinstance(name, str):
+            headers["Mcp-Name"] = name if name.isascii() and name.strip() == name else sentinel(name)
         return headers
 
     async def post(self, body: bytes | Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
         """Send any body with any headers."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self._session.post(self.url, data=data, headers=dict(headers), allow_redirects=False) as response:
+        sending = self._session.post(self.url, data=io.BytesIO(data), headers=dict(headers), allow_redirects=False)
+        async with sending as response:
             text = await response.text()
             if response.content_type == "text/event-stream":
                 events = [
@@ -152,9 +156,20 @@ class McpClient:
 
         return await eventually(terminal, what="a terminal status", within=within)
 
+    async def alive(self) -> None:
+        """Fail unless the bridge and a worker behind it answer promptly."""
+        async with asyncio.timeout(5):
+            assert (await self.request("server/discover")).result["supportedVersions"]
+            assert (await self.call("echo", {"x": 1})).result["structuredContent"] == {"x": 1}
+
     async def count(self, label: str) -> int:
         """How many side effects `label` has had."""
         return int((await self.call("count", {"label": label})).result["structuredContent"]["count"])
+
+
+def sentinel(text: str) -> str:
+    """`text` as a header value carries it when it is not plain ASCII."""
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def accept(**content: Any) -> dict[str, Any]:

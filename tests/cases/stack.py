@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from bridge.child import start_child, stop_child
 from bridge.dev_server import DevServer, dev_server, free_port
-from tests.fixtures.cases import counter_file
+from tests.fixtures.case_parts import counter_file
 
 ROOT: Final = Path(__file__).parents[2]
 SEALING_KEY: Final = "k" * 32

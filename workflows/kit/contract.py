@@ -171,5 +171,8 @@ def timestamp(moment: datetime) -> str:
 
 
 def cut(message: str, limit: int = MAX_MESSAGE_CHARS) -> str:
-    """`message`, or its first `limit` characters and a mark that says how long it was."""
-    return message if len(message) <= limit else f"{message[:limit]}… (cut, {len(message)} characters)"
+    """`message` if it has at most `limit` characters, else so much of it with a mark that says how long it was."""
+    if len(message) <= limit:
+        return message
+    mark = f"… (cut, {len(message)} characters)"
+    return message[: limit - len(mark)] + mark

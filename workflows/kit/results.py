@@ -1,4 +1,4 @@
-"""What a tool returns becomes a CallToolResult, whole and small enough, or the tool fails saying why; so does a failure.
+"""What a tool returns becomes a CallToolResult, whole and small enough, or the tool fails and says why.
 
 Temporal retries for ever a workflow task whose outcome it cannot store, so nothing may leave here that is not plain
 JSON below `MAX_PAYLOAD_BYTES`. NaN and infinities, which JSON has no word for, become null.
@@ -50,15 +50,32 @@ def storable(error: FailureError, converter: PayloadConverter) -> FailureError:
     """`error` if Temporal can store it; else, of an application error, the most that it can: without its causes, or
     without its details too, with a message that says so.
     """
-    if _can_be_stored(error, converter) or not isinstance(error, ApplicationError):
+    if can_be_stored(error, converter) or not isinstance(error, ApplicationError):
         return error
     alone = ApplicationError(cut(error.message), *error.details, type=error.type, non_retryable=error.non_retryable)
-    if _can_be_stored(alone, converter):
+    if can_be_stored(alone, converter):
         return alone
     message = f"{error.message} (The details are too large to be kept: the limit is {MAX_PAYLOAD_BYTES} bytes of JSON.)"
     if error.type == JSONRPC_ERROR and error.details and isinstance(error.details[0], Mapping):
         return JsonRpcError(error.details[0].get("code", -32603), message)
     return ApplicationError(cut(message), type=error.type, non_retryable=error.non_retryable)
+
+
+def loggable(error: BaseException, causes: int = MAX_CAUSES) -> BaseException:
+    """`error` as a log may show it: with its traceback, at most `causes` causes, and messages of bounded length."""
+    shown = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
+    copy: BaseException = shown(cut(text_of(error))).with_traceback(error.__traceback__)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    copy.__cause__ = loggable(cause, causes - 1) if cause is not None and causes else None
+    return copy
+
+
+def text_of(error: BaseException) -> str:
+    """The message of any exception, also of one that cannot say it."""
+    try:
+        return str(error)
+    except Exception as unsaid:  # an author's own __str__
+        return f"(no message: {type(unsaid).__name__})"
 
 
 def json_size(value: object) -> int:
@@ -95,7 +112,8 @@ def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _can_be_stored(error: FailureError, converter: PayloadConverter) -> bool:
+def can_be_stored(error: BaseException, converter: PayloadConverter) -> bool:
+    """Whether Temporal can store a failure made of `error`."""
     if _causes(error) > MAX_CAUSES:
         return False
     failure = Failure()

@@ -40,7 +40,7 @@ from .declaration import Declaration
 from .errors import Declined, ToolError
 from .forms import Form, choice_schema
 from .questions import ELICITATION, CarriedQuestion, Question, Questions, can_be_asked, needed_capability
-from .results import call_tool_result, json_size, storable
+from .results import call_tool_result, json_size, loggable, storable, text_of
 
 ArgumentsT = TypeVar("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -333,10 +333,9 @@ class Task(Generic[ArgumentsT, ResultT]):
         """Fail the run for good with what a developer needs, flat and bounded (a long chain of causes could not be
         stored).
         """
-        workflow.logger.error("tool.bug", exc_info=error)
-        raise ApplicationError(
-            cut(f"{type(error).__name__}: {error}"), type=type(error).__name__, non_retryable=True
-        ) from None
+        workflow.logger.error("tool.bug", exc_info=loggable(error))
+        kind = type(error).__name__
+        raise ApplicationError(cut(f"{kind}: {text_of(error)}"), type=kind, non_retryable=True) from None
 
     def _continue_as_new(self, arguments: Any) -> NoReturn:
         state = self.state.model_dump(mode="json") if isinstance(self.state, BaseModel) else None
