@@ -176,7 +176,7 @@ def guarded(seen: list[tuple[str, str | None]]) -> Handler:
         seen.append((request.path, token))
         if request.path == "/robots.txt":
             return web.Response(status=404)
-        if request.path == "/in" and token != "Bearer s3cret-wiki":  # noqa: S105 - the test's own
+        if request.path == "/in" and token != "Bearer s3cret-wiki":
             return web.Response(status=401)
         return page("<title>inside</title>")
 
