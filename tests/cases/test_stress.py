@@ -1,0 +1,163 @@
+"""Acknowledged means gone: after an update was acknowledged, no later read shows its key as open.
+
+In the manner in which such reads go wrong: slow workflow tasks, timers, heartbeats, a worker that keeps three runs in
+memory and replays the others, runs that continue as new every few questions, answers that race each other through two
+bridges, and readers all the while. A read that meets no worker in time may be vague, never ask again what was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from bridge.dev_server import temporal_binary
+from tests.cases.client import TERMINAL, McpClient, accept
+from tests.cases.counts import counts
+from tests.cases.stack import Programs, program_environment
+from tests.fixtures.stress import ACTIVITIES, TASKS
+from workflows.kit.contract import SEARCH_ATTRIBUTES
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MODULE: Final = "tests.fixtures.stress"
+STICKY_CACHE: Final = 3
+READERS: Final = 3
+"""Per task and bridge, so that queries are shared."""
+
+SUGGEST_CONTINUE_AS_NEW: Final = 60
+"""Events after which the server suggests to continue as new; a round takes about 40."""
+
+CHANCE: Final = random.Random(5)  # noqa: S311 - delays, not secrets
+
+
+@dataclass
+class Watched:
+    """One task, and what was acknowledged about it: per bridge, the keys whose update it has acknowledged."""
+
+    task_id: str
+    acknowledged: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    answered: dict[str, str] = field(default_factory=dict)
+    over: bool = False
+
+
+@counts("tasks,rounds,wanted", cut=(3, 6, 500), full=(6, 20, 5000))
+async def test_no_read_shows_a_question_whose_answer_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tasks: int, rounds: int, wanted: int
+) -> None:
+    tally: Counter[str] = Counter()
+    async with _stack(tmp_path) as (programs, environment):
+        bridges = [await programs.bridge(MODULE), await programs.bridge(MODULE)]
+        async with McpClient(bridges[0].url) as one, McpClient(bridges[1].url) as two:
+            clients = (one, two)
+            kinds = ("stress_rounds", "stress_aside")
+            watched = [Watched(await one.start(kinds[n % 2], {"rounds": rounds * (1 + n % 2)})) for n in range(tasks)]
+            readers = [_read(clients[n % 2], n % 2, task, tally) for n in range(2 * READERS) for task in watched]
+            await asyncio.gather(*readers, *(_answer(clients, task, tally) for task in watched))
+            results = [(await one.finished(task.task_id))["result"]["structuredContent"] for task in watched]
+            for task in watched:
+                run = await environment.client.get_workflow_handle(task.task_id).describe()
+                tally["continued as new"] += run.raw_description.workflow_execution_info.first_run_id != run.run_id
+    with capsys.disabled():
+        sys.stdout.write(f"\nstress: {', '.join(f'{count} {what}' for what, count in sorted(tally.items()))}\n")
+    assert tally["stale"] == tally["stale at the other bridge"] == tally["errors"] == 0
+    assert tally["reads after an acknowledgement"] >= wanted
+    assert tally["continued as new"] == tasks
+    for task, result in zip(watched, results, strict=True):
+        given = result["answers"] or result["aside"]
+        assert len(given) == len(set(given)) == len(task.answered)
+        assert all(text in task.answered[text.rpartition(" ")[0]] for text in given)
+
+
+async def _answer(clients: tuple[McpClient, McpClient], task: Watched, tally: Counter[str]) -> None:
+    """Answer whatever the task asks, each question by two racing updates through different bridges."""
+    while not task.over:
+        reply = await CHANCE.choice(clients).get(task.task_id)
+        if reply.code is not None:
+            tally["errors"] += 1
+            continue
+        open_keys = [key for key in reply.result.get("inputRequests", {}) if key not in task.answered]
+        for key in open_keys:
+            task.answered[key] = f"{key} a, {key} b"
+            await asyncio.gather(*(_update(clients[n], n, task, key, "ab"[n], tally) for n in CHANCE.sample((0, 1), 2)))
+            await asyncio.sleep(CHANCE.uniform(0, 0.05))
+        task.over = reply.result["status"] in TERMINAL
+        await asyncio.sleep(0.02)
+
+
+async def _update(client: McpClient, number: int, task: Watched, key: str, mark: str, tally: Counter[str]) -> None:
+    await asyncio.sleep(CHANCE.uniform(0, 0.01))
+    reply = await client.update(task.task_id, {key: accept(text=f"{key} {mark}")})
+    tally["updates"] += 1
+    if reply.code is None:
+        task.acknowledged[number].add(key)
+    else:
+        tally["errors"] += 1
+
+
+async def _read(client: McpClient, number: int, task: Watched, tally: Counter[str]) -> None:
+    """Read the task over and over; what was acknowledged before a read was sent may not be asked in it."""
+    while not task.over:
+        here, there = set(task.acknowledged[number]), set(task.acknowledged[1 - number])
+        reply = await client.get(task.task_id)
+        if reply.code is not None:
+            tally["errors"] += 1
+            continue
+        asked: set[str] = set(reply.result.get("inputRequests", {}))
+        tally["reads"] += 1
+        tally["reads after an acknowledgement"] += bool(here)
+        tally["stale"] += bool(asked & here)
+        tally["stale at the other bridge"] += bool(asked & there - here)
+        await asyncio.sleep(CHANCE.uniform(0, 0.02))
+
+
+@asynccontextmanager
+async def _stack(folder: Path) -> AsyncIterator[tuple[Programs, WorkflowEnvironment]]:
+    """A Temporal whose runs soon continue as new, and one worker with a small cache in this process."""
+    options: list[str] = [
+        "--dynamic-config-value",
+        f"limit.historyCount.suggestContinueAsNew={SUGGEST_CONTINUE_AS_NEW}",
+    ]
+    for name in SEARCH_ATTRIBUTES:
+        options += ["--search-attribute", f"{name}=Keyword"]
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("workflows.kit")
+    async with await WorkflowEnvironment.start_local(
+        data_converter=pydantic_data_converter,
+        dev_server_existing_path=temporal_binary(),
+        dev_server_extra_args=options,
+    ) as environment:
+        temporal = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")},
+            "TEMPORAL_ADDRESS": environment.client.service_client.config.target_host,
+            "TEMPORAL_CONFIG_FILE": os.devnull,
+        }
+        programs = Programs(environment=program_environment(folder, temporal))
+        worker = Worker(
+            environment.client,
+            task_queue="mcp-tasks",
+            workflows=TASKS,
+            activities=ACTIVITIES,
+            workflow_runner=SandboxedWorkflowRunner(restrictions),
+            max_cached_workflows=STICKY_CACHE,
+            max_heartbeat_throttle_interval=timedelta(milliseconds=20),
+            default_heartbeat_throttle_interval=timedelta(milliseconds=20),
+        )
+        async with worker:
+            try:
+                yield programs, environment
+            finally:
+                await programs.close()
