@@ -74,6 +74,7 @@ async def _application(settings: BridgeSettings) -> web.Application:
     )
     app = web.Application()
     app[GATEWAY] = gateway
+    app.on_cleanup.append(lambda _app: calls.close())
     app.on_cleanup.append(lambda _app: reader.close())
     mount_mcp(app, build_server(catalog, calls, tasks, security), _http_settings(settings), _authenticator(settings))
     app.router.add_get("/healthz", _alive)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -34,6 +35,8 @@ from bridge.wire import created_task
 from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
 from workflows.kit.declaration import milliseconds
 
+log = logging.getLogger(__name__)
+
 TASK_ID_PREFIX: Final = "task-"
 TASK_ID_BYTES: Final = 16
 """128 random bits: ids are unguessable, and header-safe ASCII because they travel in `Mcp-Name`."""
@@ -48,6 +51,9 @@ FIRST_STEP_SECONDS: Final = 2.0
 """How long a waiting caller's run may lie untouched before the bridge asks whether anybody polls its queue."""
 
 OUTAGE_PAUSE_SECONDS: Final = 1.0
+
+UNDO_PAUSES: Final = (1.0, 3.0, 10.0, 30.0)
+"""Seconds before each attempt to cancel a run whose start may have happened."""
 
 _END: Final = object()
 
@@ -78,6 +84,7 @@ class Calls:
         self._reader = reader
         self._tasks = tasks
         self._answer_window = answer_window
+        self._undoing: set[asyncio.Task[None]] = set()
 
     async def call(self, context: Context, _params: CallToolRequestParams) -> dict[str, Any]:
         """tools/call. Raises MCPError and BridgeError."""
@@ -165,13 +172,41 @@ class Calls:
             await self._cancel(task_id, memo.owner)
 
         call.exchange.on_undelivered(abandon)
-        await asyncio.shield(starting)
+        try:
+            await asyncio.shield(starting)
+        except EngineUnavailable:
+            undoing = asyncio.create_task(self._undo_start(task_id, memo.owner))
+            self._undoing.add(undoing)
+            undoing.add_done_callback(self._undoing.discard)
+            raise
         return task_id
+
+    async def _undo_start(self, task_id: str, owner: Principal) -> None:
+        """Cancel a run that Temporal may have started although it did not say so: nobody will ever learn its id."""
+        for pause in UNDO_PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                return await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+            except BridgeError as error:
+                log.info("call.undo_start", extra={"task_id": task_id, "outcome": type(error).__name__})
+
+    async def close(self) -> None:
+        """Give up on runs that may have been started during an outage; their lifetime ends them."""
+        for undoing in self._undoing:
+            undoing.cancel()
+        await asyncio.gather(*self._undoing, return_exceptions=True)
 
     async def _resume(self, call: Call, state: str) -> str:
         """The run that `state`, unsealed, belongs to, once this retry's answers are with it."""
         task_id: str = json.loads(state)["task"]
-        call.exchange.on_undelivered(lambda: self._cancel(task_id, call.exchange.owner))
+
+        async def abandon() -> None:
+            state = await self._reader.read(task_id, call.exchange.owner)
+            # Once a handle was given, e.g. to the first of two equal retries, only tasks/cancel ends the task
+            if isinstance(state, Live) and (state.memo.delivery == "result" or state.phase is not None):
+                await self._cancel(task_id, call.exchange.owner)
+
+        call.exchange.on_undelivered(abandon)
         try:
             await self._tasks.deliver(task_id, call.responses, call.exchange)
         except TaskNotFound:

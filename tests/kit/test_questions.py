@@ -69,11 +69,13 @@ async def test_identical_questions_and_repeated_keys_never_share_a_key(tasks: Ta
 
 
 async def test_the_first_of_racing_answers_is_used(tasks: Tasks) -> None:
-    run = await tasks.start("kit_ask", "one")
+    run = await tasks.start("kit_ask", "sequential", steps=2)
     await parked(run)
     await run.update({"sure": accept(confirm=True)})
     await run.update({"sure": accept(confirm=False)})
-    assert (await run.result())["structuredContent"] == {"answers": [True]}
+    key = await eventually(partial(_new_key, run, ["sure"]), what="the next question")
+    await run.update({key: accept(confirm=True)})
+    assert (await run.result())["structuredContent"] == {"answers": [True, True]}
 
 
 async def test_a_late_copy_of_an_answer_does_not_answer_the_next_question(tasks: Tasks) -> None:
