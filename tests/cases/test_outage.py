@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from temporalio.client import Client
 
@@ -24,7 +26,7 @@ async def test_a_run_whose_start_was_never_confirmed_is_cancelled(stack: Stack, 
         async with McpClient(bridge.url) as client:
             task_id = await client.start("slow", {"seconds": 60})
             wire.answering.clear()
-            changes = {} if declares else {"capabilities": {}}
+            changes: dict[str, Any] = {} if declares else {"capabilities": {}}
             refused = await client.call("slow", {"seconds": 60}, **changes)
             wire.answering.set()
             assert (refused.code, refused.message["error"]["data"]) == (-32603, {"retryAfterMs": 1000})
