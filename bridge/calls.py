@@ -52,8 +52,11 @@ FIRST_STEP_SECONDS: Final = 2.0
 
 OUTAGE_PAUSE_SECONDS: Final = 1.0
 
-UNDO_PAUSES: Final = (1.0, 3.0, 10.0, 30.0)
-"""Seconds before each attempt to cancel a run whose start may have happened."""
+UNDO_PAUSES: Final = (0.0, 1.0, 3.0, 10.0, 30.0)
+"""Seconds before each attempt to cancel a run that nobody can address."""
+
+UNDO_GRACE_SECONDS: Final = 3.0
+"""How long a bridge that stops waits for such cancels: one call to the engine."""
 
 _END: Final = object()
 
@@ -90,15 +93,14 @@ class Calls:
         """tools/call. Raises MCPError and BridgeError."""
         call = self._checked(context)
         if call.state is not None:
-            task_id = await self._resume(call, call.state)
-        elif problem := call.tool.arguments_problem(call.arguments):
+            # A worker had this run before; if none answers now, the person's answer is not thrown away for it
+            return await self._first_answer(call, await self._resume(call, call.state), patience=None)
+        if problem := call.tool.arguments_problem(call.arguments):
             return _tool_error(f"Invalid arguments: {problem}")
-        else:
-            memo = self._memo(call)
-            task_id = await self._start(call, memo)
-            if call.takes_handle and not call.tool.declaration.asks_before_handle:
-                quick = await self._quick_result(call, task_id)
-                return quick or created_task(task_id, memo)
+        memo = self._memo(call)
+        task_id = await self._start(call, memo)
+        if call.takes_handle and not call.tool.declaration.asks_before_handle:
+            return await self._quick_result(call, task_id) or created_task(task_id, memo)
         return await self._wait(call, task_id)
 
     def _checked(self, context: Context) -> Call:
@@ -169,29 +171,37 @@ class Calls:
         async def abandon() -> None:
             with suppress(BridgeError):
                 await starting
-            await self._cancel(task_id, memo.owner)
+            self._undo(task_id, memo.owner)
 
         call.exchange.on_undelivered(abandon)
         try:
             await asyncio.shield(starting)
         except EngineUnavailable:
-            undoing = asyncio.create_task(self._undo_start(task_id, memo.owner))
-            self._undoing.add(undoing)
-            undoing.add_done_callback(self._undoing.discard)
+            log.warning("call.start_unconfirmed", extra={"task_id": task_id})
+            self._undo(task_id, memo.owner)
             raise
         return task_id
 
-    async def _undo_start(self, task_id: str, owner: Principal) -> None:
-        """Cancel a run that Temporal may have started although it did not say so: nobody will ever learn its id."""
+    def _undo(self, task_id: str, owner: Principal) -> None:
+        """Cancel a run that nobody will ever learn the id of, if there is one, also through an outage."""
+        undoing = asyncio.create_task(self._cancel_unnamed(task_id, owner))
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
+
+    async def _cancel_unnamed(self, task_id: str, owner: Principal) -> None:
         for pause in UNDO_PAUSES:
             await asyncio.sleep(pause)
             try:
-                return await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
-            except BridgeError as error:
-                log.info("call.undo_start", extra={"task_id": task_id, "outcome": type(error).__name__})
+                await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+            except BridgeError as error:  # not found: what was sent may still arrive
+                log.info("call.undo", extra={"task_id": task_id, "outcome": type(error).__name__})
+            else:
+                return
 
     async def close(self) -> None:
-        """Give up on runs that may have been started during an outage; their lifetime ends them."""
+        """Let cancels that are on their way arrive; what an outage holds back goes on until it ends by itself."""
+        if self._undoing:
+            await asyncio.wait(self._undoing, timeout=UNDO_GRACE_SECONDS)
         for undoing in self._undoing:
             undoing.cancel()
         await asyncio.gather(*self._undoing, return_exceptions=True)

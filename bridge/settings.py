@@ -96,7 +96,7 @@ class BridgeSettings(_Settings):
     port: int = Field(8000, ge=0, le=65535, description="a TCP port from 0 to 65535, where 0 means any free one")
     path: str = Field("/mcp", pattern=r"^(/[A-Za-z0-9._~-]+)+$", description="a URL path such as /mcp")
     bearer_token: SecretStr | None = Field(
-        None, description=f"a secret of at least {MIN_TOKEN_CHARS} visible ASCII characters without spaces"
+        None, description=f"a secret of at least {MIN_TOKEN_CHARS} characters of A-Z a-z 0-9 - . _ ~ + / ="
     )
     sealing_keys: CommaSeparatedSecrets = Field(
         (),

@@ -19,7 +19,17 @@ from typing import Any, Final, Literal
 
 from bridge.closed import Closed, Failure
 from bridge.errors import INTERNAL_ERROR
-from workflows.kit.contract import EXPIRED, JSONRPC_ERROR, TOOL_ERROR, LiveStatus, Progress, TaskMemo, TaskView, cut
+from workflows.kit.contract import (
+    BUG,
+    EXPIRED,
+    JSONRPC_ERROR,
+    TOOL_ERROR,
+    LiveStatus,
+    Progress,
+    TaskMemo,
+    TaskView,
+    cut,
+)
 
 _CONTENT_TYPES: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 
@@ -136,6 +146,8 @@ def _declared(failure: Failure, declared_errors: frozenset[str]) -> bool:
     """Whether an activity's author meant this error for the model; a plain exception has its class name as type, and
     is a bug.
     """
+    if failure.type == BUG:
+        return False
     return failure.type in ("", TOOL_ERROR) or failure.type in declared_errors or failure.non_retryable
 
 

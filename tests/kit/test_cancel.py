@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
@@ -11,7 +12,7 @@ from temporalio.exceptions import CancelledError
 from tests.kit.conftest import Run, Tasks
 from tests.kit.test_questions import parked
 from tests.support import eventually
-from workflows.kit.contract import EXPIRED, TOOL_ERROR
+from workflows.kit.contract import BUG, EXPIRED, JSONRPC_ERROR, TOOL_ERROR
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -81,7 +82,7 @@ async def test_a_cancel_may_still_end_completed(tasks: Tasks) -> None:
     assert (await run.result())["content"][0]["text"] == "finished anyway"
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("tool_error", TOOL_ERROR), ("break", "RuntimeError")])
+@pytest.mark.parametrize(("mode", "kind"), [("tool_error", TOOL_ERROR), ("break", BUG)])
 async def test_a_cancel_may_still_end_failed(tasks: Tasks, mode: str, kind: str) -> None:
     run = await tasks.start("kit_unwind", mode)
     await running(run)
@@ -113,8 +114,32 @@ async def test_a_lifetime_that_ends_unwinds_the_work_and_expires_the_task(tasks:
     assert (await run.failure()).type == EXPIRED
 
 
+async def test_a_cancel_that_meets_the_workflow_task_of_a_rollover_is_not_lost(tasks: Tasks) -> None:
+    """Temporal fails that workflow task, and then shows the timer that led to it and the cancel at once."""
+    run = await tasks.start("kit_slow_rollover")
+    first = (await run.handle.describe()).run_id
+
+    async def rolling_over() -> bool:
+        raw = (await run.handle.describe()).raw_description
+        pending = raw.pending_workflow_task
+        busy = time.time() - pending.started_time.ToMicroseconds() / 1e6
+        return raw.HasField("pending_workflow_task") and pending.HasField("started_time") and busy > 0.3
+
+    await eventually(rolling_over, what="the workflow task of the rollover")
+    await run.handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await run.result()
+    assert await status(run) == WorkflowExecutionStatus.CANCELED
+    assert (await run.handle.describe()).run_id == first
+
+
+async def test_a_broken_unwinding_outlives_the_expiry_that_caused_it(tasks: Tasks) -> None:
+    failure = await (await tasks.start("kit_end", "unwound_badly", lifetime_ms=300)).failure()
+    assert (failure.type, failure.message) == (JSONRPC_ERROR, "rollback broke")
+
+
 async def test_a_cancel_during_rollover_is_not_lost(tasks: Tasks) -> None:
-    """20 runs are cancelled at spread moments while they continue as new again and again."""
+    """Runs are cancelled at spread moments while they continue as new again and again."""
     runs = [await tasks.start("kit_loop_open", steps=1) for _ in range(8)]
     for number, run in enumerate(runs):
         await asyncio.sleep(0.05 + 0.03 * number)

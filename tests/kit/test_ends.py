@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kit.conftest import Tasks
-from workflows.kit.contract import JSONRPC_ERROR, MAX_PAYLOAD_BYTES, TOOL_ERROR
+from workflows.kit.contract import BUG, JSONRPC_ERROR, MAX_PAYLOAD_BYTES, TOOL_ERROR
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -32,6 +32,23 @@ async def test_a_model_is_structured_content_and_text(tasks: Tasks) -> None:
 async def test_numbers_that_json_cannot_say_become_null(tasks: Tasks) -> None:
     result = await (await tasks.start("kit_end", "not_finite")).result()
     assert result["structuredContent"] == {"n": None, "i": [None]}
+
+
+async def test_progress_that_json_cannot_say_is_not_reported(tasks: Tasks) -> None:
+    """In a view, it would make the whole view unreadable, and with it the questions."""
+    result = await (await tasks.start("kit_end", "not_finite_progress")).result()
+    assert result["structuredContent"] == [{"progress": 1.0, "message": "kept"}]
+
+
+async def test_a_model_that_looks_like_a_result_is_still_structured_content(tasks: Tasks) -> None:
+    result = await (await tasks.start("kit_end", "empty_content")).result()
+    assert result["structuredContent"] == {"content": [], "other": 1}
+
+
+async def test_a_question_that_nobody_could_answer_is_refused_where_it_is_asked(tasks: Tasks) -> None:
+    failure = await (await tasks.start("kit_end", "unanswerable", client_capabilities={"elicitation": {}})).failure()
+    assert failure.type == BUG
+    assert "object schema" in failure.message
 
 
 async def test_a_tool_error_is_a_declared_failure(tasks: Tasks) -> None:
@@ -61,7 +78,8 @@ async def test_anything_else_fails_the_run_for_good(tasks: Tasks, mode: str, kin
     still run.
     """
     failure = await (await tasks.start("kit_end", mode)).failure()
-    assert (failure.type, failure.non_retryable) == (kind, True)
+    assert (failure.type, failure.non_retryable) == (BUG, True)
+    assert failure.message.startswith(f"{kind}: ")
     assert await (await tasks.start("kit_end", "text")).result()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -38,6 +39,11 @@ class Order(Form):
         if value % 2:
             raise ValueError("must be even")
         return value
+
+
+class Content(BaseModel):
+    content: list[str]
+    other: int
 
 
 class Mode(BaseModel):
@@ -107,6 +113,23 @@ class End(Task[Mode, Any]):
 
     async def text(self) -> Any:
         return "done"
+
+    async def not_finite_progress(self) -> Any:
+        self.progress(float("nan"), message="lost")
+        self.progress(1, total=float("inf"), message="kept")
+        return self.view()["progress"]
+
+    async def empty_content(self) -> Any:
+        return Content(content=[], other=1)
+
+    async def unanswerable(self) -> Any:
+        await self.ask("elicitation/create", {"message": "?", "requestedSchema": {"type": ["object"]}})
+
+    async def unwound_badly(self) -> Any:
+        try:
+            await workflow.sleep(3600)
+        except asyncio.CancelledError:
+            raise JsonRpcError(-32603, "rollback broke") from None
 
     async def model(self) -> Any:
         return Mode(mode="done")
@@ -246,6 +269,24 @@ class OpenLoop(Task[Mode, dict[str, Any]]):
         return {"stopped": question.result().confirm, "steps": state.index}
 
 
+@tool(name="kit_slow_rollover", description="Continues as new in a workflow task that takes a second.")
+class SlowRollover(Task[Mode, str]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> str:
+        state = self.state or Loop(index=0, answers=[])
+        while state.index < 100:
+            await workflow.sleep(0.01)
+            state = Loop(index=state.index + 1, answers=[])
+            try:
+                await self.checkpoint(state)
+            except BaseException:
+                with workflow.unsafe.sandbox_unrestricted():
+                    time.sleep(1)  # noqa: ASYNC251 - a slow workflow task is the point
+                raise
+        return "never cancelled"
+
+
 @tool(name="kit_before", description="Asks before a handle is given.", task="required")
 class Before(Task[Nothing, str]):
     async def before_handle(self, arguments: Nothing) -> None:
@@ -256,5 +297,5 @@ class Before(Task[Nothing, str]):
         return str(self.confirmed.confirm)
 
 
-TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, Before)
+TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, Before)
 ACTIVITIES = (kit_step, kit_fail)

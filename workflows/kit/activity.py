@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from .contract import Progress, cut
+from .contract import progress_report
 
 
 def report_progress(progress: float, *, total: float | None = None, message: str | None = None) -> None:
     """Heartbeat, saying how far this activity is; `progress` should grow with each call."""
-    text = None if message is None else cut(message, 1_000)
-    activity.heartbeat(Progress(progress=progress, total=total, message=text).to_json())
+    report = progress_report(progress, total, message)
+    if report is None:
+        activity.heartbeat()
+    else:
+        activity.heartbeat(report.to_json())

@@ -34,6 +34,7 @@ class Body(Generic[T]):
         """Start `code` in the running workflow loop."""
         self._code = code
         self.stop_unseen = False
+        self._cancels = 0
         self._failed_children: list[tuple[asyncio.Task[Any], BaseException]] = []
         loop = asyncio.get_running_loop()
         self.task = loop.create_task(self._run())
@@ -44,6 +45,10 @@ class Body(Generic[T]):
         the same.
         """
         self.stop_unseen = True
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self._cancels += 1
         self.task.cancel()
 
     async def _run(self) -> None:
@@ -60,9 +65,10 @@ class Body(Generic[T]):
             return
         if isinstance(thrown, asyncio.CancelledError) or _shows_cancel(waited_for):
             self.stop_unseen = False
-            self.task.uncancel()  # else a TaskGroup in the unwinding takes the spent request for a new one (3.13)
+            for _ in range(self._cancels):  # else a TaskGroup in the unwinding takes a spent one for a new one (3.13)
+                self.task.uncancel()
         else:
-            self.task.cancel()
+            self._cancel()
 
     def _unheard_failure(self) -> BaseException | None:
         for task, error in self._failed_children:

@@ -7,6 +7,7 @@ language can speak it. `docs/contract.md` is this module in prose.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -41,6 +42,9 @@ JSONRPC_ERROR: Final = "mcp.JsonRpcError"
 
 EXPIRED: Final = "mcp.Expired"
 """Failure type of a run whose lifetime or answer window ended: the task is `failed`."""
+
+BUG: Final = "mcp.Bug"
+"""Failure type of anything that a tool did not mean to raise; its message is for developers, never for the model."""
 
 MAX_VIEW_BYTES: Final = 64 * 1024
 """A view whose JSON is larger is left out of the memo (`OmittedView`): near 2 MiB the workflow task would fail for
@@ -111,6 +115,14 @@ class Progress(Wire):
     progress: float
     total: float | None = None
     message: str | None = None
+
+
+def progress_report(progress: float, total: float | None, message: str | None) -> Progress | None:
+    """A report of bounded length; None if there is nothing that JSON could say, which has no NaN and no infinities."""
+    if not math.isfinite(progress):
+        return None
+    known_total = total if total is not None and math.isfinite(total) else None
+    return Progress(progress=progress, total=known_total, message=None if message is None else cut(message, 1_000))
 
 
 class TaskView(Wire):

@@ -26,6 +26,8 @@ _SCALAR_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
 _COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "default"})
 _FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 class Form(BaseModel):
@@ -65,6 +67,17 @@ def choice_schema(options: Mapping[str, str], *, title: str) -> dict[str, Any]:
         "properties": {"choice": {"type": "string", "title": title, "oneOf": titled}},
         "required": ["choice"],
     }
+
+
+def check_schema(owner: str, schema: object) -> None:
+    """Raises TypeError if `schema` is not the `requestedSchema` of a form; the message starts with `owner`."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(schema, Mapping) or schema.get("type") != "object" or not isinstance(properties, Mapping):
+        raise TypeError(f"{owner}: a form's schema is an object schema with properties")
+    for name, prop in properties.items():
+        if not isinstance(prop, Mapping):
+            raise TypeError(f"{owner}.{name}: a property is a schema")
+        _primitive(owner, name, dict(prop))
 
 
 def content_problem(schema: Mapping[str, Any], content: object) -> str | None:
@@ -194,12 +207,12 @@ def _options(schema: Mapping[str, Any], titled: str) -> list[str]:
 def _matches_format(form: str | None, value: str) -> bool:
     try:
         if form == "date":
-            date.fromisoformat(value)
-        elif form == "date-time":
-            return datetime.fromisoformat(value).tzinfo is not None
-        elif form == "uri":
+            return _DATE.fullmatch(value) is not None and bool(date.fromisoformat(value))
+        if form == "date-time":
+            return _DATE_TIME.fullmatch(value) is not None and bool(datetime.fromisoformat(value.upper()))
+        if form == "uri":
             return bool(urlsplit(value).scheme)
-        elif form == "email":
+        if form == "email":
             return _EMAIL.fullmatch(value) is not None
     except ValueError:
         return False

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from .contract import Wire
-from .forms import content_problem
+from .forms import check_schema, content_problem
 
 ELICITATION: Final = "elicitation/create"
 SAMPLING: Final = "sampling/createMessage"
@@ -67,12 +68,32 @@ def _elicitation_problem(params: Mapping[str, Any], response: Mapping[str, Any])
     return content_problem(params["requestedSchema"], response.get("content"))
 
 
+def check_request(request: Mapping[str, Any]) -> None:
+    """Raises TypeError if `request` is no input request that MCP defines: an answer to it could not be checked."""
+    method, params = request["method"], request.get("params", {})
+    if method == ELICITATION and params.get("mode") == "url":
+        needed: Mapping[str, type] = {"message": str, "url": str}
+    elif method == ELICITATION:
+        needed = {"message": str, "requestedSchema": dict}
+        check_schema("requestedSchema", params.get("requestedSchema"))
+    elif method == SAMPLING:
+        needed = {"messages": list, "maxTokens": int}
+    elif method == ROOTS:
+        needed = {}
+    else:
+        raise TypeError(f"{method!r} is no input request")
+    for name, kind in needed.items():
+        if not isinstance(params.get(name), kind):
+            raise TypeError(f"{method}: params.{name} must be of type {kind.__name__}")
+
+
 class CarriedQuestion(Wire):
     """A question that is open, or answered but not yet read, when a run continues as new."""
 
     key: str
     name: str | None = None
     request: dict[str, Any]
+    asked_at: datetime | None = None
     answer: dict[str, Any] | None = None
 
 
@@ -83,6 +104,7 @@ class Question:
     key: str
     name: str | None
     request: dict[str, Any]
+    asked_at: datetime
     answered: asyncio.Future[dict[str, Any] | None]
 
 
@@ -95,7 +117,7 @@ class Questions:
     names: set[str] = field(default_factory=set)
     _open: dict[str, Question] = field(default_factory=dict)
     _carried: list[CarriedQuestion] = field(default_factory=list)
-    _offers: dict[str, Any] = field(default_factory=dict)
+    offers: dict[str, Any] = field(default_factory=dict)
 
     def outstanding(self) -> dict[str, dict[str, Any]]:
         """Every question without an answer, by key, in the order asked."""
@@ -103,20 +125,20 @@ class Questions:
         asked = {key: question.request for key, question in self._open.items() if not question.answered.done()}
         return carried | asked
 
-    def ask(self, name: str | None, request: dict[str, Any]) -> Question:
+    def ask(self, name: str | None, request: dict[str, Any], now: datetime) -> Question:
         """Open a question, or take up the same one that was open before the run continued as new."""
         for carried in self._carried:
             if carried.name == name and carried.request == request:
                 self._carried.remove(carried)
-                return self._opened(carried.key, name, request, carried.answer)
+                return self._opened(carried.key, name, request, carried.asked_at or now, carried.answer)
         if name is None:
-            return self._opened(f"q-{self.new_key()}", None, request)
+            return self._opened(f"q-{self.new_key()}", None, request, now)
         if name in self.names:
-            return self._opened(f"{name}-{self.new_key()}", name, request)
+            return self._opened(f"{name}-{self.new_key()}", name, request, now)
         self.names.add(name)
-        offer = self._offers.pop(name, None)
+        offer = self.offers.pop(name, None)
         acceptable = offer is not None and response_problem(request, offer) is None
-        return self._opened(name, name, request, offer if acceptable else None)
+        return self._opened(name, name, request, now, offer if acceptable else None)
 
     def close(self, question: Question) -> None:
         """Forget a question that was read, or whose asker went away."""
@@ -129,7 +151,7 @@ class Questions:
             if key in self._open:
                 changed |= self._answer(self._open[key], response)
             elif not self._answer_carried(key, response) and offered and key not in self.names:
-                self._offers.setdefault(key, response)
+                self.offers.setdefault(key, response)
         return changed
 
     def carried(self) -> list[CarriedQuestion]:
@@ -141,21 +163,28 @@ class Questions:
                     key=question.key,
                     name=question.name,
                     request=question.request,
+                    asked_at=question.asked_at,
                     answer=question.answered.result() if question.answered.done() else None,
                 )
                 for question in self._open.values()
             ),
         ]
 
-    def resume(self, carried: list[CarriedQuestion], names: list[str]) -> None:
+    def resume(self, carried: list[CarriedQuestion], names: list[str], offers: dict[str, Any]) -> None:
         """Take over from the run before; called once, before anything is asked or delivered."""
+        self.offers = dict(offers)
         self._carried = list(carried)
         self.names = set(names)
 
     def _opened(
-        self, key: str, name: str | None, request: dict[str, Any], answer: dict[str, Any] | None = None
+        self,
+        key: str,
+        name: str | None,
+        request: dict[str, Any],
+        asked_at: datetime,
+        answer: dict[str, Any] | None = None,
     ) -> Question:
-        question = Question(key, name, request, self.new_future())
+        question = Question(key, name, request, asked_at, self.new_future())
         if answer is not None:
             question.answered.set_result(answer)
         self._open[key] = question

@@ -25,14 +25,15 @@ MAX_CAUSES: Final = 20
 
 def call_tool_result(value: object) -> dict[str, Any]:
     """`value` as a CallToolResult: a model or any other JSON value is structured content and text, a string is text,
-    None is nothing, and an object with a `content` list is taken for a CallToolResult as it is.
+    None is nothing, and a mapping with a `content` list is taken for a CallToolResult as it is.
 
     Raises:
         ToolError: The result is larger than `MAX_PAYLOAD_BYTES`.
         TypeError: The value has no JSON form.
     """
     data = plain_json(value)
-    if isinstance(data, dict) and isinstance(data.get("content"), list):
+    result: dict[str, Any]
+    if isinstance(value, Mapping) and isinstance(data.get("content"), list):
         result = data
     elif data is None:
         result = {"content": []}

@@ -19,7 +19,9 @@ from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_e
 
 from .body import Body
 from .contract import (
+    BUG,
     EXPIRED,
+    JSONRPC_ERROR,
     MAX_PAYLOAD_BYTES,
     MAX_VIEW_BYTES,
     STATUS_ATTRIBUTE,
@@ -35,11 +37,20 @@ from .contract import (
     UpdateSignal,
     Wire,
     cut,
+    progress_report,
 )
 from .declaration import Declaration
 from .errors import Declined, ToolError
 from .forms import Form, choice_schema
-from .questions import ELICITATION, CarriedQuestion, Question, Questions, can_be_asked, needed_capability
+from .questions import (
+    ELICITATION,
+    CarriedQuestion,
+    Question,
+    Questions,
+    can_be_asked,
+    check_request,
+    needed_capability,
+)
 from .results import call_tool_result, json_size, loggable, storable, text_of
 
 ArgumentsT = TypeVar("ArgumentsT")
@@ -60,6 +71,7 @@ class Resumed(Wire):
     state: Any = None
     questions: list[CarriedQuestion] = Field(default_factory=list)
     names: list[str] = Field(default_factory=list)
+    offers: dict[str, Any] = Field(default_factory=dict)
     progress: list[Progress] = Field(default_factory=list)
     changed_at: datetime
 
@@ -133,8 +145,10 @@ class Task(Generic[ArgumentsT, ResultT]):
         """
         schema = form.requested_schema()
         asked = message
+        until = None if deadline is None else workflow.now() + deadline
         while True:
-            content = await self._elicit_content(asked, schema, key, deadline)
+            left = None if until is None else until - workflow.now()
+            content = await self._elicit_content(asked, schema, key, left)
             if content is None:
                 if isinstance(on_deadline, Form):
                     return on_deadline
@@ -181,17 +195,22 @@ class Task(Generic[ArgumentsT, ResultT]):
 
         Raises:
             ToolError: The client did not declare that it can be asked, or the open questions are too large together.
+            TypeError: The request is none that MCP defines, so that nobody could answer it.
         """
         request: dict[str, Any] = {"method": method}
         if params is not None:
             request["params"] = dict(params)
+        check_request(request)
         self._require_capability(request)
         size = json_size([*self._questions.outstanding().values(), request])
         if size > MAX_PAYLOAD_BYTES:
             raise ToolError(f"The question is too large: {size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}.")
-        question = self._questions.ask(key, request)
+        question = self._questions.ask(key, request, workflow.now())
         self._changed()
-        timer = None if deadline is None else _call_later(deadline, lambda: _resolve(question, None))
+        timer = None
+        if deadline is not None:
+            left = question.asked_at + deadline - workflow.now()
+            timer = _call_later(max(left, _SETTLE), lambda: _resolve(question, None))
         try:
             response = await question.answered
         except asyncio.CancelledError:
@@ -202,8 +221,9 @@ class Task(Generic[ArgumentsT, ResultT]):
 
     def progress(self, progress: float, *, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is; `progress` must grow. Costs nothing: it is seen by whoever reads the task."""
-        text = None if message is None else cut(message, 1_000)
-        self._progress = [*self._progress, Progress(progress=progress, total=total, message=text)][-KEPT_PROGRESS:]
+        report = progress_report(progress, total, message)
+        if report is not None:
+            self._progress = [*self._progress, report][-KEPT_PROGRESS:]
 
     async def checkpoint(self, state: BaseModel) -> None:
         """Mark a point of a loop from which `state` alone is enough to go on.
@@ -214,9 +234,11 @@ class Task(Generic[ArgumentsT, ResultT]):
         self.state = state
         if self._stop is not None or not workflow.info().is_continue_as_new_suggested():
             return
-        # A cancel that came in the same activation may not have been applied yet; after a timer it has been
+        # A cancel that came in the same activation as what led here may not be known yet; one that comes with this
+        # timer is known when it fires, if not yet delivered. The next run would never hear of either.
         await workflow.sleep(_SETTLE)
-        raise _ContinueAsNew
+        if workflow.cancellation_reason() is None:
+            raise _ContinueAsNew
 
     # What the contract promises
 
@@ -268,7 +290,7 @@ class Task(Generic[ArgumentsT, ResultT]):
     def _begin(self, resume: Resumed | None) -> None:
         early, self._early = self._early or [], None
         if resume is not None:
-            self._questions.resume(resume.questions, resume.names)
+            self._questions.resume(resume.questions, resume.names, resume.offers)
             self._progress = resume.progress
             self._changed_at = resume.changed_at
             if self.State is not None and resume.state is not None:
@@ -313,7 +335,7 @@ class Task(Generic[ArgumentsT, ResultT]):
     def _outcome(self, body: Body[Any], arguments: Any) -> Any:
         error = body.error
         if (expiry := _EXPIRY.get(self._stop or "")) and not body.stop_unseen:
-            raise ApplicationError(expiry, type=EXPIRED, non_retryable=True)
+            self._raise_expired(expiry, error)
         if error is None:
             try:
                 return call_tool_result(body.value)
@@ -329,20 +351,27 @@ class Task(Generic[ArgumentsT, ResultT]):
             raise error
         self._raise_bug(error)
 
+    def _raise_expired(self, expiry: str, error: BaseException | None) -> NoReturn:
+        """Expired; but what the author has to say about an unwinding that broke must not be lost."""
+        if isinstance(error, ApplicationError) and error.type == JSONRPC_ERROR:
+            raise storable(error, workflow.payload_converter())
+        told = f"{expiry} {error.message}" if isinstance(error, ToolError) else expiry
+        raise ApplicationError(cut(told), type=EXPIRED, non_retryable=True)
+
     def _raise_bug(self, error: BaseException) -> NoReturn:
         """Fail the run for good with what a developer needs, flat and bounded (a long chain of causes could not be
         stored).
         """
         workflow.logger.error("tool.bug", exc_info=loggable(error))
-        kind = type(error).__name__
-        raise ApplicationError(cut(f"{kind}: {text_of(error)}"), type=kind, non_retryable=True) from None
+        raise ApplicationError(cut(f"{type(error).__name__}: {text_of(error)}"), type=BUG, non_retryable=True) from None
 
     def _continue_as_new(self, arguments: Any) -> NoReturn:
-        state = self.state.model_dump(mode="json") if isinstance(self.state, BaseModel) else None
+        state = self.state.model_dump(mode="json", by_alias=True) if isinstance(self.state, BaseModel) else None
         resumed = Resumed(
             state=state,
             questions=self._questions.carried(),
             names=sorted(self._questions.names),
+            offers=self._questions.offers,
             progress=self._progress,
             changed_at=self._changed_at,
         ).to_json()
