@@ -1,0 +1,123 @@
+"""The peer, fastmcp-tasks on Redis, installed at first use into an environment of its own in the user's cache.
+
+It is given what makes it faster (uvloop and httptools, which uvicorn takes up by itself), since we use uvloop too: a
+ratio should compare designs, not event loops. It never gets into our lock files. If it cannot be had, the benchmark
+says why and measures the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from bridge.child import start_child, stop_child
+from bridge.dev_server import LOOPBACK, free_port
+from tests.bench.wire import McpSession
+
+REQUIREMENTS: Final = ("fastmcp-tasks==4.1.4", "uvloop", "httptools")
+SERVER: Final = Path(__file__).with_name("peer_server.py")
+INSTALL_SECONDS: Final = 300.0
+READY_SECONDS: Final = 30.0
+
+
+class PeerMissing(Exception):
+    """There is no peer to compare with; the message is one line that says why."""
+
+
+@asynccontextmanager
+async def running_peer(console: Console) -> AsyncIterator[str]:
+    """Redis and the peer's server, on loopback; yields the server's URL.
+
+    Raises:
+        PeerMissing: It cannot be installed or does not start.
+    """
+    redis = await _redis(console)
+    python = await _python(console)
+    redis_port, port = free_port(), free_port()
+    url = f"http://{LOOPBACK}:{port}/mcp"
+    async with AsyncExitStack() as stack:
+        await _start(stack, redis, "--port", str(redis_port), "--bind", LOOPBACK, "--save", "", "--appendonly", "no")
+        await _listening(redis_port, "Redis")
+        await _start(stack, str(python), str(SERVER), str(port), f"redis://{LOOPBACK}:{redis_port}/0")
+        await _listening(port, "the peer")
+        session = await McpSession.open(url)
+        try:
+            await session.create()
+        finally:
+            await session.close()
+        yield url
+
+
+async def _redis(console: Console) -> str:
+    if found := shutil.which("redis-server"):
+        return found
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise PeerMissing("redis-server is not installed (Debian: apt-get install redis-server)")
+    console.print("Installing redis-server (once) ...")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # RUNLEVEL 1: start no service
+    await _run(apt, "update", "-qq", environment=quiet)
+    await _run(apt, "install", "-qq", "-y", "--no-install-recommends", "redis-server", environment=quiet)
+    if found := shutil.which("redis-server"):
+        return found
+    raise PeerMissing("redis-server was installed but is not on PATH")
+
+
+async def _python(console: Console) -> Path:
+    """The interpreter of the peer's environment, which is complete once its mark exists."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    version = "-".join((*REQUIREMENTS, f"py{sys.version_info.major}.{sys.version_info.minor}")).replace("==", "-")
+    home = cache / "mcp-temporal-tasks" / "bench" / version
+    python = home / "bin" / "python"
+    mark = home / "complete"
+    if not mark.exists():
+        console.print(f"Installing {', '.join(REQUIREMENTS)} into an environment of its own (once) ...")
+        await _run(sys.executable, "-m", "venv", "--clear", str(home))
+        await _run(str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", *REQUIREMENTS)
+        mark.touch()
+    return python
+
+
+async def _run(*command: str, environment: Mapping[str, str] | None = None) -> None:
+    process = await start_child(
+        command, environment=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        async with asyncio.timeout(INSTALL_SECONDS):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        raise PeerMissing(f"{Path(command[0]).name} took too long") from None
+    finally:
+        await stop_child(process, ask=signal.SIGKILL, patience=1)
+    if process.returncode != 0:
+        lines = output.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise PeerMissing(f"{Path(command[0]).name} failed: {lines[-1]}")
+
+
+async def _start(stack: AsyncExitStack, *command: str) -> None:
+    process = await start_child(command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL)
+    stack.push_async_callback(stop_child, process, ask=signal.SIGTERM, patience=5)
+
+
+async def _listening(port: int, what: str) -> None:
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection(LOOPBACK, port)
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    return
+    except TimeoutError:
+        raise PeerMissing(f"{what} did not start") from None
