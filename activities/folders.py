@@ -41,3 +41,17 @@ def inside(root: Path, name: str, *, of: str) -> Path:
     if path == root or not path.is_relative_to(root):
         raise ToolError(f"The {of} {name!r} is outside of what this tool may touch.")
     return path
+
+
+def followed(link: Path, *, of: str) -> Path:
+    """Where a link leads, which need not exist. `of` says in errors what the link is for.
+
+    Raises:
+        ToolError: It cannot be followed, as one that leads back to itself.
+    """
+    try:
+        return link.resolve(strict=True)
+    except FileNotFoundError:
+        return link.resolve()
+    except (OSError, RuntimeError):  # a loop is either, by the version of Python
+        raise ToolError(f"The {of} {link.name!r} cannot be followed.") from None

@@ -54,6 +54,19 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
+def locked(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that has the write lock from its start."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # SQLite ends it itself when a disk is full
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@contextmanager
 def told() -> Iterator[None]:
     """Tell the model what is wrong with a database; what may pass by itself (a lock, a full disk) is raised as it
     is, for a retry.
@@ -97,6 +110,14 @@ def shape_of(source: sqlite3.Connection, target: sqlite3.Connection, migration: 
         _require(name, [column.name for column in owners], migration.owner_table, "target")
     owner_key = _single_key(owners, migration.owner_table, "target")
     return Shape(key=key, columns=others, keeps_key=keeps_key, owner_key=owner_key)
+
+
+def table_name(connection: sqlite3.Connection, table: str) -> str:
+    """The one spelling of an existing table's name: in SQL, upper and lower case mean the same table."""
+    (name,) = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE", (table,)
+    ).fetchone()
+    return str(name)
 
 
 def quoted(name: str) -> str:

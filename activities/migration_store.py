@@ -22,33 +22,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from uuid import uuid4
 
 from workflows.kit.errors import ToolError
 from workflows.migrate_records import Ambiguous, Decision, Key, MigrateArgs, Tally
 
 from .folders import inside
+from .migration_ledger import Ledger
 from .migration_owners import Owners
-from .migration_schema import Shape, connect, quoted, shape_of
+from .migration_schema import Shape, connect, locked, quoted, shape_of, table_name
 
-Outcome = Literal["moved", "skipped", "already_there", "refused"]
-
-_LEDGER: Final = """
-CREATE TABLE IF NOT EXISTS mcp_migration_ledger (
-    task TEXT NOT NULL,      -- the task that decided
-    source TEXT NOT NULL,    -- the source's identity
-    record NOT NULL,         -- the record's key in the source
-    digest TEXT NOT NULL,    -- its content there
-    outcome TEXT NOT NULL,
-    owner,                   -- the owner it was linked to
-    arrived_as,              -- its row in the target
-    cleared INTEGER NOT NULL,-- 0 while the record may still be in the source
-    PRIMARY KEY (task, record)
-) WITHOUT ROWID"""
-_LEDGER_INDEX: Final = (
-    "CREATE INDEX IF NOT EXISTS mcp_migration_uncleared ON mcp_migration_ledger (source, record) WHERE cleared = 0"
-)
 _IDENTITY: Final = "CREATE TABLE IF NOT EXISTS mcp_migration_identity (id TEXT NOT NULL)"
 
 
@@ -72,29 +56,23 @@ class MigrationStore:
         *,
         migration: MigrateArgs,
         shape: Shape,
-        source_id: str,
-        task: str,
+        ledger: Ledger,
     ) -> None:
         """Work on two open connections; see `open_store`."""
         self._source = source
         self._target = target
         self._migration = migration
         self._shape = shape
-        self._source_id = source_id
-        self._task = task
+        self._ledger = ledger
         self._owners = Owners(target, migration, shape)
         self._table = quoted(migration.table)
         self._key = quoted(shape.key)
 
     def prepare(self) -> None:
         """Make the ledger, and clear what an earlier, broken batch left uncleared after its record was gone."""
-        with _locked(self._source), _locked(self._target):
-            self._target.execute(_LEDGER)
-            self._target.execute(_LEDGER_INDEX)
-            uncleared = self._target.execute(
-                "SELECT record FROM mcp_migration_ledger WHERE source = ? AND cleared = 0", (self._source_id,)
-            ).fetchall()
-            self._clear([record for (record,) in uncleared if self._read(record) is None])
+        with locked(self._source), locked(self._target):
+            self._ledger.make()
+            self._ledger.clear([record for record in self._ledger.uncleared() if self._read(record) is None])
 
     def count(self) -> int:
         """How many records the source has."""
@@ -130,34 +108,26 @@ class MigrationStore:
                 if row is None or self._decided(decision.record, row, gone):
                     continue  # carried out by an attempt before this one, or moved by another task meanwhile
                 if decision.owner is None:
-                    self._note(decision.record, decision.digest, "skipped")
+                    self._ledger.note(decision.record, decision.digest, "skipped")
                 elif digest_of(row) != decision.digest or not self._owners.exists(decision.owner):
-                    self._note(decision.record, digest_of(row), "refused")
+                    self._ledger.note(decision.record, digest_of(row), "refused")
                 else:
                     self._deliver(decision.record, row, decision.owner, gone)
 
     def tally(self) -> Tally:
         """This task's ledger, counted."""
-        counts: dict[str, int] = dict.fromkeys(("moved", "skipped", "already_there", "refused"), 0)
-        counts |= self._target.execute(
-            "SELECT outcome, COUNT(*) FROM mcp_migration_ledger WHERE task = ? GROUP BY outcome", (self._task,)
-        ).fetchall()
-        (unlinked,) = self._target.execute(
-            "SELECT COUNT(*) FROM mcp_migration_ledger WHERE task = ? AND outcome = 'moved' AND owner IS NULL",
-            (self._task,),
-        ).fetchone()
-        return Tally(unlinked=unlinked, **counts)
+        return self._ledger.tally()
 
     @contextmanager
     def _both(self) -> Iterator[list[Key]]:
         """Steps 1 to 3 around the body, which collects the keys that it removed from the source."""
         gone: list[Key] = []
-        with _locked(self._source):
-            with _locked(self._target):
+        with locked(self._source):
+            with locked(self._target):
                 yield gone
         if gone:
-            with _locked(self._target):
-                self._clear(gone)
+            with locked(self._target):
+                self._ledger.clear(gone)
 
     def _following(self, after: Key | None) -> list[tuple[Key, ...]]:
         columns = ", ".join(map(quoted, (self._shape.key, *self._shape.columns)))
@@ -178,70 +148,78 @@ class MigrationStore:
     def _decided(self, key: Key, row: tuple[object, ...], gone: list[Key]) -> bool:
         """Whether the ledger has this record already; one that has arrived is removed from the source."""
         digest = digest_of(row)
-        mine = self._target.execute(
-            "SELECT digest, cleared FROM mcp_migration_ledger WHERE task = ? AND record = ?", (self._task, key)
-        ).fetchone()
+        mine = self._ledger.mine(key)
         if mine is not None:
-            if mine == (digest, 0):
+            if mine == (digest, False):
                 self._remove(key, gone)
             return True
-        other = self._target.execute(
-            "SELECT digest FROM mcp_migration_ledger WHERE source = ? AND record = ? AND cleared = 0",
-            (self._source_id, key),
-        ).fetchone()
-        if other is None:
+        arrived = self._ledger.arrived(key)
+        if arrived is None:
             return False
-        if other == (digest,):
-            self._note(key, digest, "already_there")
+        if arrived == digest:
+            self._ledger.note(key, digest, "already_there")
             self._remove(key, gone)
         else:  # changed in the source after it had arrived: only a person can tell which is right
-            self._note(key, digest, "refused")
+            self._ledger.note(key, digest, "refused")
         return True
 
     def _deliver(self, key: Key, row: tuple[object, ...], owner: Key | None, gone: list[Key]) -> None:
         """Put one record into the target and take it out of the source; one that the target's rules refuse stays."""
+        arrived_as = self._insert(key, row, owner)
+        if arrived_as is None:
+            self._ledger.note(key, digest_of(row), "refused")
+            return
+        self._ledger.note(key, digest_of(row), "moved", owner=owner, arrived_as=arrived_as, cleared=False)
+        self._remove(key, gone)
+
+    def _insert(self, key: Key, row: tuple[object, ...], owner: Key | None) -> Key | None:
+        """Insert a record into the target; its row there, or None if it did not come to be, and then nothing did.
+
+        Raises:
+            ToolError: A rule of the target took back the whole batch.
+        """
         names = [*self._shape.columns, self._migration.link_column]
         values: list[object] = [*row, owner]
         if self._shape.keeps_key:
             names.append(self._shape.key)
             values.append(key)
         columns, marks = ", ".join(map(quoted, names)), ", ".join("?" * len(names))
+        # OR ABORT outranks a table's own ON CONFLICT, which may drop the record or replace another
+        insert = f"INSERT OR ABORT INTO {self._table} ({columns}) VALUES ({marks})"  # noqa: S608 - quoted
+        self._target.execute("SAVEPOINT arrival")
         try:
-            arrived = self._target.execute(f"INSERT INTO {self._table} ({columns}) VALUES ({marks})", values)  # noqa: S608
+            inserted = self._target.execute(insert, values)
+            arrived_as = key if self._shape.keeps_key else inserted.lastrowid
+            if inserted.rowcount != 1 or not self._has_arrived(arrived_as):  # a trigger may drop it without an error
+                arrived_as = None
         except sqlite3.IntegrityError:
-            self._note(key, digest_of(row), "refused")
-            return
-        arrived_as = key if self._shape.keeps_key else arrived.lastrowid
-        self._note(key, digest_of(row), "moved", owner=owner, arrived_as=arrived_as, cleared=False)
-        self._remove(key, gone)
+            arrived_as = None
+        if not self._target.in_transaction:  # RAISE(ROLLBACK); what came before in this batch is gone too
+            raise ToolError(f"The target does not let the record {key} in; its batch was not moved.")
+        if arrived_as is None:
+            self._target.execute("ROLLBACK TO arrival")  # also what triggers did with it
+        self._target.execute("RELEASE arrival")
+        return arrived_as
+
+    def _has_arrived(self, arrived_as: Key | None) -> bool:
+        column = self._key if self._shape.keeps_key else "_rowid_"
+        found = self._target.execute(f"SELECT 1 FROM {self._table} WHERE {column} = ?", (arrived_as,))  # noqa: S608
+        return found.fetchone() is not None
 
     def _remove(self, key: Key, gone: list[Key]) -> None:
+        """Take a record that has arrived out of the source.
+
+        Raises:
+            ToolError: It is still there, by a rule of the source. The batch is taken back.
+        """
         try:
-            self._source.execute(f"DELETE FROM {self._table} WHERE {self._key} = ?", (key,))  # noqa: S608 - quoted
+            deleted = self._source.execute(f"DELETE FROM {self._table} WHERE {self._key} = ?", (key,))  # noqa: S608
+            removed = deleted.rowcount == 1 and self._read(key) is None
         except sqlite3.IntegrityError:
-            raise ToolError(f"The source does not let go of the record {key}; this batch was not moved.") from None
+            removed = False
+        if not removed:
+            raise ToolError(f"The source does not let go of the record {key}; this batch was not moved.")
         gone.append(key)
-
-    def _note(
-        self,
-        key: Key,
-        digest: str,
-        outcome: Outcome,
-        *,
-        owner: Key | None = None,
-        arrived_as: Key | None = None,
-        cleared: bool = True,
-    ) -> None:
-        self._target.execute(
-            "INSERT INTO mcp_migration_ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._task, self._source_id, key, digest, outcome, owner, arrived_as, int(cleared)),
-        )
-
-    def _clear(self, keys: list[Key]) -> None:
-        self._target.executemany(
-            "UPDATE mcp_migration_ledger SET cleared = 1 WHERE source = ? AND record = ? AND cleared = 0",
-            [(self._source_id, key) for key in keys],
-        )
 
 
 @contextmanager
@@ -259,35 +237,26 @@ def open_store(root: Path, migration: MigrateArgs, *, task: str) -> Iterator[Mig
         raise ToolError("The source and the target are the same database.")
     with connect(paths[0]) as source, connect(paths[1]) as target:
         shape = shape_of(source, target, migration)
-        store = MigrationStore(source, target, migration=migration, shape=shape, source_id=_identity(source), task=task)
+        ledger = Ledger(target, source_id=_identity(source, migration.table), task=task)
+        store = MigrationStore(source, target, migration=migration, shape=shape, ledger=ledger)
         store.prepare()
         yield store
 
 
-def _identity(source: sqlite3.Connection) -> str:
-    """The source's identity, made once: it goes where the file goes, so a new export is never taken for an old one."""
-    with _locked(source):
+def _identity(source: sqlite3.Connection, table: str) -> str:
+    """The identity of the source's table: the file's own, made once, and the table's name.
+
+    It goes where the file goes, so a new export is never taken for an old one, nor one table for another.
+    """
+    with locked(source):
         source.execute(_IDENTITY)
         row = source.execute("SELECT id FROM mcp_migration_identity").fetchone()
         if row is None:
             row = (uuid4().hex,)
             source.execute("INSERT INTO mcp_migration_identity VALUES (?)", row)
-        return str(row[0])
+        return f"{row[0]} {table_name(source, table)}"
 
 
 def digest_of(row: tuple[object, ...]) -> str:
     """A digest of a record's content: equal exactly if the values and their SQLite types are."""
     return hashlib.sha256(repr(tuple(row)).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@contextmanager
-def _locked(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that has the write lock from its start."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        if connection.in_transaction:  # SQLite ends it itself when a disk is full
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")

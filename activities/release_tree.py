@@ -26,11 +26,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workflows.deploy_release import DeployArgs, Plan, Switch
 from workflows.kit.errors import ToolError
 
-from .folders import inside
+from .folders import followed, inside
 from .steps import Step
 
 MAX_FILES: Final = 100_000
 """Files of one release; more are refused rather than hashed for hours."""
+
+MARK: Final = ".deploy.switched"
+"""The file of an application that says which plan its live link was made for."""
 
 LISTED: Final = 20
 """Changes that a plan lists one by one, for a person to read."""
@@ -81,8 +84,12 @@ def make_plan(application: Application, request: DeployArgs, step: Step) -> Plan
     Raises:
         ToolError: The release cannot be deployed.
     """
+    return _compare(application, request, live_release(application), step)
+
+
+def _compare(application: Application, request: DeployArgs, current: str | None, step: Step) -> Plan:
+    """The plan of `request` in place of the release `current`."""
     settings = _settings(application)
-    current = live_release(application)
     new = scan(_release_folder(application, request.release), step)
     old = scan(_release_folder(application, current), step) if current else {}
     added, removed = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
@@ -103,21 +110,24 @@ def make_plan(application: Application, request: DeployArgs, step: Step) -> Plan
 
 
 def switch(application: Application, request: Switch, step: Step) -> None:
-    """Make the release live if everything is still as it was approved; does nothing if it is live already.
+    """Make the release live if everything is still as it was approved. May be repeated, also when the application has
+    written into its release since; but what somebody else put live must be what was approved too.
 
     Raises:
         ToolError: Something changed since. Nothing was switched.
     """
     with _exclusive(application, step):
         live = live_release(application)
-        if live == request.release:
+        if live == request.release and _switched_to(application, request.digest):
             return  # by an attempt before this one
-        if live != request.previous:
+        if live not in {request.previous, request.release}:
             raise ToolError(f"Another release ({live}) went live since the approval. Nothing was switched.")
         args = DeployArgs(application=request.application, release=request.release)
-        if make_plan(application, args, step).digest != request.digest:
+        if _compare(application, args, request.previous, step).digest != request.digest:
+            if live == request.release:
+                raise ToolError(f"{live} is live already, but its files are not the ones of the approved plan.")
             raise ToolError("The files changed since the approval. Nothing was switched.")
-        _point(application, request.release)
+        _point(application, request.release, approved=request.digest)
 
 
 def roll_back(application: Application, request: Switch, step: Step) -> None:
@@ -149,7 +159,7 @@ def live_release(application: Application) -> str | None:
     if not os.path.lexists(application.current):
         return None
     if application.current.is_symlink():
-        target = application.current.resolve()
+        target = followed(application.current, of="link to what is live")
         if target.parent == application.releases.resolve():
             return target.name
     raise ToolError("What is live is not a link to one of the application's releases.")
@@ -170,7 +180,7 @@ def scan(folder: Path, step: Step) -> dict[str, str]:
             relative = path.relative_to(folder).as_posix()
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):
-                if not path.resolve().is_relative_to(folder):
+                if not followed(path, of="release's link").is_relative_to(folder):
                     raise ToolError(f"The release has a link that leads out of it: {_shown(relative)}.")
                 found[relative] = f"link {os.readlink(path)}"
             elif stat.S_ISREG(mode):
@@ -222,13 +232,28 @@ def _content_digest(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _point(application: Application, release: str) -> None:
-    """Replace the link in one step: whoever looks sees the old release or the new one."""
+def _point(application: Application, release: str, *, approved: str = "") -> None:
+    """Replace the link in one step: whoever looks sees the old release or the new one. Before, it is noted with the
+    digest of the `approved` plan, so that a repetition knows it from a link that somebody else made."""
     new = application.folder / ".current.new"
     new.unlink(missing_ok=True)  # of a step that was killed
     new.symlink_to(Path("releases", release))
+    (application.folder / MARK).write_text(_mark(new, approved), "ascii")
     new.replace(application.current)
     _sync(application.folder)
+
+
+def _switched_to(application: Application, digest: str) -> bool:
+    """Whether the live link is the one that was made for the plan with this digest."""
+    try:
+        return (application.folder / MARK).read_text("ascii") == _mark(application.current, digest)
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
+
+
+def _mark(link: Path, digest: str) -> str:
+    status = link.lstat()
+    return f"{digest} {status.st_ino} {status.st_mtime_ns}"  # both are kept when the link is renamed
 
 
 def _sync(folder: Path) -> None:

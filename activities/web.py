@@ -1,4 +1,4 @@
-"""One HTTP request of a crawl, at most: bounded, without cookies, proxies or redirects, and never into the worker's
+"""The HTTP requests of a crawl, one by one: bounded, without cookies, proxies or redirects, and never into the worker's
 own network.
 
 Addresses are checked where they are used: the connector connects to what its resolver gave, so a name that resolves
@@ -8,6 +8,7 @@ differently a moment later (DNS rebinding) leads nowhere else. An operator opens
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import re
@@ -26,8 +27,12 @@ from workflows.kit.errors import ToolError
 ALLOW_PRIVATE_VARIABLE: Final = "MCP_TASKS_CRAWL_ALLOW_PRIVATE"
 AGENT: Final = "mcp-temporal-tasks"
 REQUEST_SECONDS: Final = 20.0
+TRIES: Final = 2
+RETRY_SECONDS: Final = 1.0
 
 _HOST: Final = re.compile(r"[0-9A-Za-z.:_-]+")  # as sent: an international name is encoded by now
+_TRY_AGAIN: Final = frozenset({429, 502, 503, 504})
+_NO_URL: Final = (ValueError, IndexError)  # what yarl raises, the latter for `//[]@`
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -37,11 +42,12 @@ class ForbiddenAddressError(OSError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server said. `body` is None when it is larger than asked for, or encoded."""
+    """What a server said. `body` is None when it is encoded, and not `whole` when it is larger than asked for."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes | None
+    whole: bool = True
 
 
 def private_allowed() -> bool:
@@ -93,11 +99,20 @@ def parse_url(text: str) -> URL | None:
     try:
         url = URL(text.strip()).with_fragment(None)
         plain = url.scheme in {"http", "https"} and url.port and url.user is None and url.password is None
-    except ValueError:
+        named = bool(url.host)  # decodes an international name, which may be none
+    except _NO_URL:
         return None
-    if not plain or not _HOST.fullmatch(url.raw_host or ""):
+    if not plain or not named or not _HOST.fullmatch(url.raw_host or ""):
         return None
     return url.with_path("/", keep_query=True) if url.path == "/" else url  # spells out the path of a bare site
+
+
+def joined(base: URL, reference: str) -> URL | None:
+    """Where a reference found at `base` leads, as `parse_url` gives it."""
+    try:
+        return parse_url(str(base.join(URL(reference.strip()))))
+    except _NO_URL:
+        return None
 
 
 async def check_address(url: URL) -> None:
@@ -147,8 +162,33 @@ async def get(client: aiohttp.ClientSession, url: URL, *, max_bytes: int, author
         async for chunk in response.content.iter_chunked(64 * 1024):
             body += chunk
             if len(body) > max_bytes:
-                return Answer(response.status, response.headers, None)
+                return Answer(response.status, response.headers, bytes(body[:max_bytes]), whole=False)
         return Answer(response.status, response.headers, bytes(body))
+
+
+async def ask(
+    client: aiohttp.ClientSession, url: URL, *, max_bytes: int, authorization: str | None = None
+) -> Answer | str:
+    """The server's answer, or in words why there is none; tried again once if that may help."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            answer: Answer | str = await get(client, url, max_bytes=max_bytes, authorization=authorization)
+        except TimeoutError:
+            answer = "no answer in time"
+        except (aiohttp.ClientError, ValueError):
+            answer = "no connection"
+        if attempt < TRIES and (isinstance(answer, str) or answer.status in _TRY_AGAIN):
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return answer
+    raise AssertionError  # the last attempt returns
+
+
+def location(url: URL, answer: Answer) -> URL | None:
+    """Where an answer of `url` redirects to, if to a usable address."""
+    if not 300 <= answer.status < 400 or "Location" not in answer.headers:
+        return None
+    return joined(url, answer.headers["Location"])
 
 
 def _literal_allowed(host: str) -> bool:

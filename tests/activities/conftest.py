@@ -11,6 +11,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from temporalio.testing import ActivityEnvironment
 
+from activities import web as crawl_web
+from activities.secret_store import FILE_VARIABLE
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[str]]
 
@@ -44,3 +47,11 @@ async def serve() -> AsyncIterator[Serve]:
     yield start
     for server in servers:
         await server.close()
+
+
+@pytest.fixture
+def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Crawls may visit loopback, have no secrets, and try again at once."""
+    monkeypatch.setenv(crawl_web.ALLOW_PRIVATE_VARIABLE, "1")
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+    monkeypatch.setattr(crawl_web, "RETRY_SECONDS", 0.0)

@@ -1,8 +1,9 @@
 """Kills migrations with SIGKILL and checks that every record arrived exactly once; run as a process of its own,
 which can fork.
 
-`statements FOLDER JOURNAL RESTART`: before each SQL statement of a migration in turn, and goes on as RESTART (the
-`same` task or `another`). `moments FOLDER`: a larger one at random moments, until it ends.
+`statements FOLDER JOURNAL RESTART FIRST STEP`: before the FIRST SQL statement of a migration and every STEP-th after
+it, each time anew, and goes on as RESTART (the `same` task or `another`). `moments FOLDER`: a larger one at random
+moments, until it ends.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ def check_finished(folder: Path) -> None:
     assert query(folder / TARGET, "SELECT COUNT(*) FROM mcp_migration_ledger WHERE cleared = 0") == [0]
 
 
-def statements(folder: Path, journal: str, restart: str) -> int:
-    """Returns how many points there are."""
-    for point in range(1, 1000):
+def statements(folder: Path, journal: str, restart: str, first: str, step: str) -> int:
+    """Returns the last point at which it was killed, or could have been."""
+    for point in range(int(first), 1000, int(step)):
         case = folder / str(point)
         case.mkdir()
         make_databases(case, journal=journal)
@@ -109,7 +110,7 @@ def statements(folder: Path, journal: str, restart: str) -> int:
         if restart == "same":
             assert tally == Tally(moved=5, unlinked=1, skipped=1, already_there=0, refused=1), (point, tally)
         if not was_killed:
-            return point - 1
+            return point - int(step)
     raise AssertionError("the migration does not end")
 
 

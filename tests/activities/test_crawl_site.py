@@ -11,52 +11,15 @@ from aiohttp import web
 from temporalio.testing import ActivityEnvironment
 from yarl import URL
 
-from activities import crawl_site as module
 from activities.crawl_site import open_crawl, visit_pages
-from activities.html_page import read_page
 from activities.secret_store import FILE_VARIABLE
 from activities.web import ALLOW_PRIVATE_VARIABLE, parse_url, public
 from tests.activities.conftest import Handler, Serve
-from workflows.crawl_site import MAX_LINKS, MAX_TITLE, Batch, CrawlArgs, Visit
+from tests.activities.crawled import batch, page, site, visit
+from workflows.crawl_site import CrawlArgs
 from workflows.kit.errors import ToolError
 
-
-@pytest.fixture(autouse=True)
-def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ALLOW_PRIVATE_VARIABLE, "1")
-    monkeypatch.delenv(FILE_VARIABLE, raising=False)
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
-
-
-def page(body: str, **options: Any) -> web.Response:
-    return web.Response(text=body, content_type="text/html", **options)
-
-
-def site(pages: dict[str, web.Response | str], seen: list[web.Request] | None = None) -> Handler:
-    """Answers by path; 404 for the rest."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        if seen is not None:
-            seen.append(request)
-        found = pages.get(request.path)
-        if found is None:
-            return web.Response(status=404)
-        if isinstance(found, str):
-            return page(found)
-        return web.Response(status=found.status, headers=found.headers, body=found.body)
-
-    return answer
-
-
-def batch(base: str, *paths: str, **changes: Any) -> Batch:
-    urls = [str(URL(base).join(URL(path))) for path in paths or ("/",)]
-    fields = {"max_page_bytes": 10_000, "delay_ms": 0, "credential": None, "done": 0, "total": 10, **changes}
-    return Batch(urls=urls, **fields)
-
-
-async def visit(env: ActivityEnvironment, request: Batch) -> Visit:
-    (found,) = (await env.run(visit_pages, request)).visits
-    return found
+pytestmark = pytest.mark.usefixtures("loopback")
 
 
 async def test_a_page_gives_its_title_and_the_links_of_its_site(env: ActivityEnvironment, serve: Serve) -> None:
@@ -73,23 +36,19 @@ async def test_a_page_gives_its_title_and_the_links_of_its_site(env: ActivityEnv
     assert found.links == [f"{base}a", f"{base}b?q=1"]
 
 
-async def test_robots_txt_is_respected(env: ActivityEnvironment, serve: Serve) -> None:
-    seen: list[web.Request] = []
-    robots = web.Response(text="User-agent: *\nDisallow: /private")
-    base = await serve(site({"/robots.txt": robots, "/private/a": "secret", "/open": "hello"}, seen))
-    found = (await env.run(visit_pages, batch(base, "/private/a", "/open"))).visits
-    assert [(v.outcome, v.reason) for v in found] == [
-        ("skipped", "robots.txt does not allow it"),
-        ("fetched", None),
-    ]
-    assert [request.path for request in seen] == ["/robots.txt", "/open"]
+@pytest.mark.parametrize("charset", ["idna", "punycode", "undefined", "hex", "no-such", "utf-8; x=y", "a\tb"])
+async def test_a_page_in_no_known_charset_is_read_all_the_same(
+    env: ActivityEnvironment, serve: Serve, charset: str
+) -> None:
+    answer = web.Response(body=b"<title>t</title>\xff", headers={"Content-Type": f"text/html; charset={charset}"})
+    found = await visit(env, batch(await serve(site({"/": answer}))))
+    assert (found.outcome, found.title) == ("fetched", "t")
 
 
-async def test_nothing_is_visited_when_robots_txt_cannot_be_had(env: ActivityEnvironment, serve: Serve) -> None:
-    seen: list[web.Request] = []
-    base = await serve(site({"/robots.txt": web.Response(status=503), "/": "hello"}, seen))
-    assert (await visit(env, batch(base))).outcome == "skipped"
-    assert {request.path for request in seen} == {"/robots.txt"}
+async def test_a_hostile_page_does_not_keep_others_from_being_read(env: ActivityEnvironment, serve: Serve) -> None:
+    base = await serve(site({"/1": "<![1]>" + "<a =" * 2000, "/2": "<title>well</title>"}))
+    found = (await env.run(visit_pages, batch(base, "/1", "/2"))).visits
+    assert [(v.outcome, v.title) for v in found] == [("fetched", None), ("fetched", "well")]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +63,9 @@ async def test_nothing_is_visited_when_robots_txt_cannot_be_had(env: ActivityEnv
          "it leads to another site, https://other.example"),
         (web.Response(status=302), "failed", "HTTP 302 without a usable address"),
         (web.Response(status=302, headers={"Location": "ftp://other.example/"}), "failed",
+         "HTTP 302 without a usable address"),
+        (web.Response(status=302, headers={"Location": "//[]@"}), "failed", "HTTP 302 without a usable address"),
+        (web.Response(status=302, headers={"Location": "http://xn--base/"}), "failed",
          "HTTP 302 without a usable address"),
     ],
 )  # fmt: skip
@@ -278,7 +240,16 @@ def test_only_public_addresses_are_public(address: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://a.example/", "file:///etc/passwd", "a.example", "http://u:p@a.example/", "http://", "http://a b/"]
+    "url",
+    [
+        "ftp://a.example/",
+        "file:///etc/passwd",
+        "a.example",
+        "http://u:p@a.example/",
+        "http://",
+        "http://a b/",
+        "http://xn--base/",
+    ],
 )
 async def test_an_address_that_is_no_plain_web_address_is_refused(env: ActivityEnvironment, url: str) -> None:
     with pytest.raises(ToolError, match="http or https"):
@@ -288,15 +259,3 @@ async def test_an_address_that_is_no_plain_web_address_is_refused(env: ActivityE
 def test_addresses_get_one_canonical_form() -> None:
     same = {"HTTP://A.example:80", "http://a.example/#top", " http://a.example/"}
     assert {str(parse_url(url)) for url in same} == {"http://a.example/"}
-
-
-def test_a_page_is_read_within_bounds() -> None:
-    links = "".join(f"<a href='/{n}'>" for n in range(MAX_LINKS * 2)) + f"<a href='/{'x' * 1000}'>"
-    read = read_page(f"<title>{'t' * 1000}</title><title>again</title>{links}", URL("http://a.example/"))
-    assert read.title == "t" * MAX_TITLE
-    assert len(read.links) == MAX_LINKS
-
-
-def test_a_base_element_counts() -> None:
-    read = read_page("<base href='/sub/'><a href='x'><a href='http://['>", URL("http://a.example/"))
-    assert read.links == ["http://a.example/sub/x"]

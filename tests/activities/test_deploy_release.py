@@ -100,6 +100,30 @@ async def test_files_that_changed_since_the_approval_are_not_switched_to(env: Ac
     assert live(shop) == "releases/1"
 
 
+async def test_a_switch_may_be_repeated_when_the_application_has_written_into_its_release(
+    env: ActivityEnvironment, shop: Path
+) -> None:
+    step = switch_of(await env.run(plan_deployment, ARGS))
+    await env.run(switch_release, step)
+    (shop / "releases/2/app.log").write_text("started")
+    await env.run(switch_release, step)
+    assert live(shop) == "releases/2"
+
+
+async def test_what_somebody_else_put_live_must_be_what_was_approved(env: ActivityEnvironment, shop: Path) -> None:
+    step = switch_of(await env.run(plan_deployment, ARGS))
+    await env.run(switch_release, step)
+    (shop / "current").unlink()
+    (shop / "current").symlink_to("releases/2")
+    await env.run(switch_release, step)
+    (shop / "current").unlink()
+    (shop / "current").symlink_to("releases/2")
+    (shop / "releases/2/app.py").write_text("something else")
+    with pytest.raises(ToolError, match="2 is live already, but its files are not the ones of the approved plan"):
+        await env.run(switch_release, step)
+    assert live(shop) == "releases/2"
+
+
 async def test_another_release_that_went_live_since_the_approval_is_not_replaced(
     env: ActivityEnvironment, shop: Path
 ) -> None:
@@ -173,6 +197,24 @@ async def test_links_that_lead_out_are_refused(
     }
     with pytest.raises(ToolError, match=r"outside|leads out"):
         await env.run(plan_deployment, request.get(place, ARGS))
+
+
+@pytest.mark.parametrize("place", ["releases/2/loop", "releases/1/lib", "current", "releases/3", "releases/2/app.py/x"])
+async def test_a_link_that_cannot_be_followed_is_refused(env: ActivityEnvironment, shop: Path, place: str) -> None:
+    link = shop / place
+    if place == "releases/2/app.py/x":
+        link = shop / "releases/2/link"
+        link.symlink_to("app.py/x")
+    else:
+        link.unlink(missing_ok=True)
+        link.symlink_to(link.name)
+    with pytest.raises(ToolError, match="cannot be"):
+        await env.run(plan_deployment, DeployArgs(application="shop", release="3" if link.name == "3" else "2"))
+
+
+async def test_a_link_to_a_file_that_is_not_there_may_be_released(env: ActivityEnvironment, shop: Path) -> None:
+    (shop / "releases/2/later").symlink_to("not-yet")
+    assert (await env.run(plan_deployment, ARGS)).added == 2
 
 
 async def test_a_current_that_is_no_link_is_refused(env: ActivityEnvironment, shop: Path) -> None:

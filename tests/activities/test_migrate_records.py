@@ -147,6 +147,102 @@ async def test_moving_heartbeats_how_many_records_are_done(
     assert heartbeats[-1] == {"progress": 7.0, "total": 7.0, "message": "7 of 7 records"}
 
 
+CONTACTS = "CREATE TABLE contacts (id INTEGER PRIMARY KEY, name TEXT, email TEXT UNIQUE {}, account_id INTEGER)"
+
+
+@pytest.mark.parametrize("resolution", ["IGNORE", "REPLACE", "ROLLBACK", "FAIL"])
+async def test_a_record_that_conflicts_is_refused_whatever_the_target_does_with_conflicts(
+    env: ActivityEnvironment, folder: Path, resolution: str
+) -> None:
+    query(folder / TARGET, "DROP TABLE contacts")
+    query(folder / TARGET, CONTACTS.format(f"ON CONFLICT {resolution}"))
+    query(folder / TARGET, "INSERT INTO contacts VALUES (99, 'Eva', 'eve@acme.example', 10)")
+    await move(env, batch_size=100)
+    assert "Eve" in left(folder)
+    assert query(folder / TARGET, "SELECT name FROM contacts WHERE id = 99") == ["Eva"]
+    assert arrived(folder) == [("Ada", 10), ("Bob", 20), ("Dan", None), ("Gil", 10)]
+    tally = await env.run(tally_migration, migration())
+    assert (tally.moved, tally.refused) == (4, 1)
+
+
+TARGET_TRIGGERS = {
+    "ignored": "BEFORE INSERT ON contacts WHEN NEW.name = 'Ada'"
+    " BEGIN INSERT INTO seen VALUES (NEW.name); SELECT RAISE(IGNORE); END",
+    "failed": "BEFORE INSERT ON contacts WHEN NEW.name = 'Ada'"
+    " BEGIN INSERT INTO seen VALUES (NEW.name); SELECT RAISE(FAIL, ''); END",
+    "deleted again": "AFTER INSERT ON contacts WHEN NEW.name = 'Ada'"
+    " BEGIN INSERT INTO seen VALUES (NEW.name); DELETE FROM contacts WHERE id = NEW.id; END",
+}
+
+
+@pytest.mark.parametrize("trigger", list(TARGET_TRIGGERS.values()), ids=list(TARGET_TRIGGERS))
+async def test_a_record_that_a_trigger_of_the_target_drops_stays_and_leaves_no_trace(
+    env: ActivityEnvironment, folder: Path, trigger: str
+) -> None:
+    query(folder / TARGET, "CREATE TABLE seen (name TEXT)")
+    query(folder / TARGET, f"CREATE TRIGGER dropping {trigger}")
+    await move(env, batch_size=100)
+    assert left(folder) == ["Ada", "Cyd", "Eve", "Fay"]
+    assert query(folder / TARGET, "SELECT * FROM seen") == []
+    assert (await env.run(tally_migration, migration())).moved == 3
+
+
+async def test_a_trigger_of_the_target_that_takes_back_the_batch_ends_the_migration(
+    env: ActivityEnvironment, folder: Path
+) -> None:
+    trigger = "BEFORE INSERT ON contacts WHEN NEW.name = 'Dan' BEGIN SELECT RAISE(ROLLBACK, ''); END"
+    query(folder / TARGET, f"CREATE TRIGGER ending {trigger}")
+    with pytest.raises(ToolError, match="does not let the record 4 in; its batch was not moved"):
+        await move(env, batch_size=100)
+    assert (len(left(folder)), arrived(folder)) == (7, [])
+
+
+SOURCE_TRIGGERS = {
+    "ignored": "BEFORE DELETE ON contacts BEGIN UPDATE contacts SET name = 'gone ' || name; SELECT RAISE(IGNORE); END",
+    "refused": "BEFORE DELETE ON contacts BEGIN SELECT RAISE(ABORT, 'kept'); END",
+    "rolled back": "BEFORE DELETE ON contacts BEGIN SELECT RAISE(ROLLBACK, 'kept'); END",
+    "back again": "AFTER DELETE ON contacts BEGIN INSERT INTO contacts VALUES (OLD.id, OLD.name, OLD.email); END",
+}
+
+
+@pytest.mark.parametrize("trigger", list(SOURCE_TRIGGERS.values()), ids=list(SOURCE_TRIGGERS))
+async def test_a_record_that_the_source_does_not_let_go_of_is_not_moved(
+    env: ActivityEnvironment, folder: Path, trigger: str
+) -> None:
+    query(folder / SOURCE, f"CREATE TRIGGER keeping {trigger}")
+    other = ActivityEnvironment()
+    other.info = _info(other, "another-task")
+    for each in (env, other):
+        with pytest.raises(ToolError, match="The source does not let go of the record 1; this batch was not moved"):
+            await move(each, batch_size=100)
+    assert left(folder) == ["Ada", "Bob", "Cyd", "Dan", "Eve", "Fay", "Gil"]
+    assert arrived(folder) == []
+
+
+@pytest.mark.parametrize("resumed_as", ["contacts", "CONTACTS"])
+async def test_a_migration_of_another_table_leaves_a_broken_one_to_be_resumed(
+    env: ActivityEnvironment, folder: Path, resumed_as: str
+) -> None:
+    for path, link in ((SOURCE, ""), (TARGET, ", account_id")):
+        query(folder / path, f"CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT{link})")
+    query(folder / SOURCE, "INSERT INTO orders VALUES (1, 'new@acme.example')")
+    query(folder / SOURCE, "CREATE TABLE kept AS SELECT * FROM contacts WHERE id IN (1, 2)")
+    await move(env, batch_size=2)
+    # as if killed between the commit of the target and that of the source
+    query(folder / SOURCE, "INSERT INTO contacts SELECT * FROM kept")
+    query(folder / TARGET, "UPDATE mcp_migration_ledger SET cleared = 0 WHERE record IN (1, 2)")
+
+    other = ActivityEnvironment()
+    other.info = _info(other, "another-task")
+    await move(other, table="orders")
+    assert query(folder / SOURCE, "SELECT * FROM orders") == []
+    assert query(folder / TARGET, "SELECT email FROM orders") == ["new@acme.example"]
+
+    await move(env, table=resumed_as, batch_size=100)
+    assert left(folder) == ["Cyd", "Eve", "Fay"]
+    assert arrived(folder) == [("Ada", 10), ("Bob", 20), ("Dan", None), ("Gil", 10)]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
