@@ -39,7 +39,7 @@ from bridge.headers import (
 from bridge.jsonrpc import Notification, Refusal, Request, encode, parse_message, result_response
 from bridge.origin import host_allowed, origin_allowed
 from bridge.sse import Answer, Reply
-from workflows.kit.contract import Principal
+from workflows.kit.contract import MAX_DEPTH, Principal
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class HttpSettings:
 
     path: str = "/mcp"
     max_body_bytes: int = 4 * 1024 * 1024
-    max_depth: int = 128
+    max_depth: int = MAX_DEPTH
     loopback: bool = True
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()

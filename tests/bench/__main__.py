@@ -158,7 +158,8 @@ def _show(report: Mapping[str, Any], console: Console) -> None:
             spread = f"{bar['low']:.2f} to {bar['high']:.2f}"
             bars.add_row(f"{title}: {bar['of']}", bar["bar"], f"{bar['ratio']:.2f}", spread, verdict)
     console.print(table)
-    console.print(bars)
+    if bars.rows:
+        console.print(bars)
 
 
 def _cell(medians: Mapping[str, float], figure: Figure) -> str:

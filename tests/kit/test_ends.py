@@ -51,6 +51,34 @@ async def test_a_question_that_nobody_could_answer_is_refused_where_it_is_asked(
     assert "object schema" in failure.message
 
 
+@pytest.mark.parametrize(
+    ("mode", "kind", "words"),
+    [
+        ("deep", TOOL_ERROR, "nested too deeply, the limit is 128 levels"),
+        ("deep_question", BUG, "nested too deeply"),
+        ("odd_key", BUG, "printable"),
+        ("odd_text", BUG, "UnicodeEncodeError"),
+        ("grouped_tool_error", TOOL_ERROR, "no such record"),
+        ("grouped_bug", BUG, "KeyError"),
+    ],
+)
+async def test_what_could_not_be_stored_or_told_ends_the_task(tasks: Tasks, mode: str, kind: str, words: str) -> None:
+    run = await tasks.start("kit_end", mode, client_capabilities={"elicitation": {}, "sampling": {}})
+    failure = await run.failure()
+    assert failure.type == kind
+    assert words in failure.message
+
+
+async def test_a_checkpoint_that_could_not_be_stored_ends_the_task(tasks: Tasks) -> None:
+    failure = await (await tasks.start("kit_deep_checkpoint")).failure()
+    assert failure.type == BUG
+    assert "nested too deeply" in failure.message
+
+
+async def test_a_message_that_is_no_text_is_mended(tasks: Tasks) -> None:
+    assert (await (await tasks.start("kit_end", "odd_progress")).result())["content"][0]["text"] == "a?b"
+
+
 async def test_a_tool_error_is_a_declared_failure(tasks: Tasks) -> None:
     failure = await (await tasks.start("kit_end", "tool_error")).failure()
     assert (failure.type, failure.message, failure.non_retryable) == (TOOL_ERROR, "no such record", True)

@@ -41,6 +41,13 @@ class Order(Form):
         return value
 
 
+def _nested(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 class Content(BaseModel):
     content: list[str]
     other: int
@@ -118,6 +125,32 @@ class End(Task[Mode, Any]):
         self.progress(float("nan"), message="lost")
         self.progress(1, total=float("inf"), message="kept")
         return self.view()["progress"]
+
+    async def deep(self) -> Any:
+        return _nested(300)
+
+    async def deep_question(self) -> Any:
+        await self.ask("sampling/createMessage", {"messages": [_nested(300)], "maxTokens": 1})
+
+    async def odd_key(self) -> Any:
+        await self.elicit("Sure?", Confirm, key="k\ud800")
+
+    async def odd_text(self) -> Any:
+        return "a\ud800b"
+
+    async def odd_progress(self) -> Any:
+        self.progress(1, message="a\ud800b")
+        return self.view()["statusMessage"]
+
+    async def grouped_tool_error(self) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(workflow.sleep(60))
+            group.create_task(self.tool_error())
+
+    async def grouped_bug(self) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.tool_error())
+            group.create_task(self.bug())
 
     async def empty_content(self) -> Any:
         return Content(content=[], other=1)
@@ -239,6 +272,7 @@ class Unwind(Task[Mode, str]):
 class Loop(BaseModel):
     index: int
     answers: list[bool]
+    extra: Any = None
 
 
 @tool(name="kit_loop", description="Asks again and again, with checkpoints.")
@@ -287,6 +321,16 @@ class SlowRollover(Task[Mode, str]):
         return "never cancelled"
 
 
+@tool(name="kit_deep_checkpoint", description="Has a checkpoint that no JSON reader would take.")
+class DeepCheckpoint(Task[Mode, str]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> str:
+        while True:
+            await workflow.sleep(0.001)
+            await self.checkpoint(Loop(index=0, answers=[], extra=_nested(150)))
+
+
 @tool(name="kit_before", description="Asks before a handle is given.", task="required")
 class Before(Task[Nothing, str]):
     async def before_handle(self, arguments: Nothing) -> None:
@@ -297,5 +341,5 @@ class Before(Task[Nothing, str]):
         return str(self.confirmed.confirm)
 
 
-TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, Before)
+TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, DeepCheckpoint, Before)
 ACTIVITIES = (kit_step, kit_fail)

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
-from temporalio.exceptions import is_cancelled_exception
+from temporalio.exceptions import FailureError, is_cancelled_exception
 
 T = TypeVar("T")
 
@@ -132,6 +132,18 @@ class _Observed(Generic[T]):
             except BaseException as error:
                 thrown = error
             self._resumed(waits_for, thrown)
+
+
+def what_it_says(error: BaseException) -> BaseException:
+    """`error`, or of a group (`asyncio.TaskGroup`) the one that counts: a bug first, else what a tool raised on
+    purpose, else the cancel.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    said = [what_it_says(part) for part in error.exceptions]
+    meant = [part for part in said if not is_cancelled_exception(part)]
+    bugs = [part for part in meant if not isinstance(part, FailureError)]
+    return [*bugs, *meant, *said][0]
 
 
 def _shows_cancel(waited_for: Any) -> bool:

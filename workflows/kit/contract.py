@@ -56,6 +56,9 @@ MAX_PAYLOAD_BYTES: Final = 1_900_000
 and a workflow result above it would retry its workflow task for ever; the rest is room for an encrypting codec.
 """
 
+MAX_DEPTH: Final = 128
+"""Deepest nesting of arguments, answers, questions, results and checkpoints: JSON readers give up a little deeper."""
+
 MAX_MESSAGE_CHARS: Final = 8_000
 """Longest status or error message. Longer ones are cut and say so: a failure of megabytes would be replaced by
 Temporal.
@@ -183,7 +186,12 @@ def timestamp(moment: datetime) -> str:
 
 
 def cut(message: str, limit: int = MAX_MESSAGE_CHARS) -> str:
-    """`message` if it has at most `limit` characters, else so much of it with a mark that says how long it was."""
+    """`message` if it has at most `limit` characters, else so much of it with a mark that says how long it was.
+
+    Lone surrogates, which are no text and could not be stored, become question marks.
+    """
+    if not message.isascii():
+        message = message.encode("utf-8", "replace").decode()
     if len(message) <= limit:
         return message
     mark = f"… (cut, {len(message)} characters)"

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
+
+from .contract import cut
 
 _SCALAR_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength", "format", "enum", "oneOf"}),
@@ -25,7 +28,9 @@ _SCALAR_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
 }
 _COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "default"})
 _FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
-_EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_MAX_EMAIL_CHARS: Final = 320
+_MAX_EXACT_INTEGER: Final = 2**53
+_MAX_SHOWN_OPTIONS_CHARS: Final = 300
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
@@ -166,7 +171,7 @@ def _string_problem(prop: Mapping[str, Any], value: object) -> str | None:
         return "must be a string"
     options = _options(prop, "oneOf")
     if options and value not in options:
-        return f"must be one of {', '.join(options)}"
+        return cut(f"must be one of {', '.join(options)}", _MAX_SHOWN_OPTIONS_CHARS)
     if len(value) < prop.get("minLength", 0):
         return f"must have at least {prop['minLength']} characters"
     if len(value) > prop.get("maxLength", len(value)):
@@ -178,8 +183,10 @@ def _number_problem(prop: Mapping[str, Any], value: object) -> str | None:
     wanted = "must be an integer" if prop["type"] == "integer" else "must be a number"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return wanted
-    if isinstance(value, float) and (not math.isfinite(value) or (prop["type"] == "integer" and value != int(value))):
+    if isinstance(value, float) and not _fits(value, whole=prop["type"] == "integer"):
         return wanted
+    if isinstance(value, int) and prop["type"] == "number" and abs(value) > sys.float_info.max:
+        return "must be a number that is not so large"
     if "minimum" in prop and value < prop["minimum"]:
         return f"must be at least {prop['minimum']}"
     if "maximum" in prop and value > prop["maximum"]:
@@ -187,12 +194,24 @@ def _number_problem(prop: Mapping[str, Any], value: object) -> str | None:
     return None
 
 
+def _fits(value: float, *, whole: bool) -> bool:
+    """Whether a float is finite, and, where an integer is wanted, exactly one."""
+    return math.isfinite(value) and (not whole or (value.is_integer() and abs(value) <= _MAX_EXACT_INTEGER))
+
+
+def _is_email(value: str) -> bool:
+    """Whether it looks like an address. No pattern: one that looks for the dot takes time quadratic in the length."""
+    local, _, domain = value.partition("@")
+    well_formed = bool(local) and "@" not in domain and "." in domain.strip(".") and not any(map(str.isspace, value))
+    return well_formed and len(value) <= _MAX_EMAIL_CHARS
+
+
 def _list_problem(prop: Mapping[str, Any], value: object) -> str | None:
     if not isinstance(value, list):
         return "must be a list"
     options = _options(prop["items"], "anyOf")
     if any(item not in options for item in value):
-        return f"must only have values of {', '.join(options)}"
+        return cut(f"must only have values of {', '.join(options)}", _MAX_SHOWN_OPTIONS_CHARS)
     if len(value) < prop.get("minItems", 0):
         return f"must have at least {prop['minItems']} values"
     if len(value) > prop.get("maxItems", len(value)):
@@ -213,7 +232,7 @@ def _matches_format(form: str | None, value: str) -> bool:
         if form == "uri":
             return bool(urlsplit(value).scheme)
         if form == "email":
-            return _EMAIL.fullmatch(value) is not None
+            return _is_email(value)
     except ValueError:
         return False
     return True

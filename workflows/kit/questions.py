@@ -20,6 +20,8 @@ ELICITATION: Final = "elicitation/create"
 SAMPLING: Final = "sampling/createMessage"
 ROOTS: Final = "roots/list"
 
+MAX_KEY_CHARS: Final = 128
+
 _ACTIONS: Final = ("accept", "decline", "cancel")
 _CAPABILITY: Final[Mapping[str, str]] = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS: "roots"}
 
@@ -85,6 +87,12 @@ def check_request(request: Mapping[str, Any]) -> None:
     for name, kind in needed.items():
         if not isinstance(params.get(name), kind):
             raise TypeError(f"{method}: params.{name} must be of type {kind.__name__}")
+
+
+def check_key(key: str | None) -> None:
+    """Raises ValueError if `key` cannot name a question on the wire."""
+    if key is not None and not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
+        raise ValueError(f"a question's key must have 1 to {MAX_KEY_CHARS} printable characters")
 
 
 class CarriedQuestion(Wire):

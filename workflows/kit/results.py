@@ -16,7 +16,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from .contract import JSONRPC_ERROR, MAX_PAYLOAD_BYTES, cut
+from .contract import JSONRPC_ERROR, MAX_DEPTH, MAX_PAYLOAD_BYTES, cut
 from .errors import JsonRpcError, ToolError
 
 MAX_CAUSES: Final = 20
@@ -28,10 +28,13 @@ def call_tool_result(value: object) -> dict[str, Any]:
     None is nothing, and a mapping with a `content` list is taken for a CallToolResult as it is.
 
     Raises:
-        ToolError: The result is larger than `MAX_PAYLOAD_BYTES`.
-        TypeError: The value has no JSON form.
+        ToolError: The result is larger than `MAX_PAYLOAD_BYTES`, or nested deeper than `MAX_DEPTH`.
+        TypeError, ValueError: The value has no JSON form.
     """
-    data = plain_json(value)
+    try:
+        data = plain_json(value)
+    except TooDeep as error:
+        raise ToolError(f"The result is {error}.") from None
     result: dict[str, Any]
     if isinstance(value, Mapping) and isinstance(data.get("content"), list):
         result = data
@@ -56,7 +59,8 @@ def storable(error: FailureError, converter: PayloadConverter) -> FailureError:
     alone = ApplicationError(cut(error.message), *error.details, type=error.type, non_retryable=error.non_retryable)
     if can_be_stored(alone, converter):
         return alone
-    message = f"{error.message} (The details are too large to be kept: the limit is {MAX_PAYLOAD_BYTES} bytes of JSON.)"
+    limits = f"{MAX_PAYLOAD_BYTES} bytes of JSON, {MAX_DEPTH} levels"
+    message = f"{error.message} (The details cannot be kept: they are no JSON, or beyond the limits of {limits}.)"
     if error.type == JSONRPC_ERROR and error.details and isinstance(error.details[0], Mapping):
         return JsonRpcError(error.details[0].get("code", -32603), message)
     return ApplicationError(cut(message), type=error.type, non_retryable=error.non_retryable)
@@ -84,29 +88,60 @@ def json_size(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 
-def plain_json(value: object) -> Any:
-    """`value` with models dumped, tuples as lists and non-finite numbers as null.
+def storable_json(value: object) -> Any:
+    """`value` as JSON that can be stored.
 
     Raises:
-        TypeError: Something in it has no JSON form.
+        TypeError, ValueError: It has no JSON form, or it is larger than `MAX_PAYLOAD_BYTES`; the message says which.
     """
+    data = plain_json(value)
+    if (size := json_size(data)) > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"{size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}")
+    return data
+
+
+class TooDeep(ValueError):
+    """A value is nested deeper than `MAX_DEPTH`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested too deeply, the limit is {MAX_DEPTH} levels")
+
+
+def plain_json(value: object, depth: int = 0) -> Any:
+    """`value` with models dumped, tuples as lists and non-finite numbers as null; whatever this gives can be stored.
+
+    Raises:
+        TooDeep: It is nested deeper than `MAX_DEPTH`.
+        TypeError: Something in it has no JSON form.
+        UnicodeEncodeError: A string in it is no text, but has lone surrogates.
+    """
+    if depth > MAX_DEPTH:
+        raise TooDeep
     if isinstance(value, BaseModel):
-        return plain_json(value.model_dump(mode="json", by_alias=True))
+        return plain_json(value.model_dump(mode="json", by_alias=True), depth)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | bool | int):
+    if isinstance(value, str):
+        return _encodable(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, Mapping):
-        return {_key(key): plain_json(item) for key, item in value.items()}
+        return {_key(key): plain_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
-    raise TypeError(f"a tool cannot return {type(value).__name__}: it has no JSON form")
+        return [plain_json(item, depth + 1) for item in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"a tool cannot return an object with {type(key).__name__} keys")
-    return key
+        raise TypeError(f"an object with {type(key).__name__} keys has no JSON form")
+    return _encodable(key)
+
+
+def _encodable(text: str) -> str:
+    if not text.isascii():
+        text.encode()
+    return text
 
 
 def _text(text: str) -> dict[str, str]:

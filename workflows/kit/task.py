@@ -17,7 +17,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
-from .body import Body
+from .body import Body, what_it_says
 from .contract import (
     BUG,
     EXPIRED,
@@ -48,10 +48,11 @@ from .questions import (
     Question,
     Questions,
     can_be_asked,
+    check_key,
     check_request,
     needed_capability,
 )
-from .results import call_tool_result, json_size, loggable, storable, text_of
+from .results import call_tool_result, json_size, loggable, plain_json, storable, storable_json, text_of
 
 ArgumentsT = TypeVar("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -195,12 +196,11 @@ class Task(Generic[ArgumentsT, ResultT]):
 
         Raises:
             ToolError: The client did not declare that it can be asked, or the open questions are too large together.
-            TypeError: The request is none that MCP defines, so that nobody could answer it.
+            TypeError, ValueError: The request is none that MCP defines, or key or request cannot be written as JSON.
         """
-        request: dict[str, Any] = {"method": method}
-        if params is not None:
-            request["params"] = dict(params)
+        request = plain_json({"method": method} if params is None else {"method": method, "params": params})
         check_request(request)
+        check_key(key)
         self._require_capability(request)
         size = json_size([*self._questions.outstanding().values(), request])
         if size > MAX_PAYLOAD_BYTES:
@@ -333,7 +333,7 @@ class Task(Generic[ArgumentsT, ResultT]):
             self._stop = why
 
     def _outcome(self, body: Body[Any], arguments: Any) -> Any:
-        error = body.error
+        error = None if body.error is None else what_it_says(body.error)
         if (expiry := _EXPIRY.get(self._stop or "")) and not body.stop_unseen:
             self._raise_expired(expiry, error)
         if error is None:
@@ -375,9 +375,11 @@ class Task(Generic[ArgumentsT, ResultT]):
             progress=self._progress,
             changed_at=self._changed_at,
         ).to_json()
-        if (size := json_size(resumed)) > MAX_PAYLOAD_BYTES:
-            self._raise_bug(ValueError(f"a checkpoint of {size} bytes of JSON; the limit is {MAX_PAYLOAD_BYTES}"))
-        workflow.continue_as_new(args=[arguments, resumed])
+        try:
+            carried = storable_json(resumed)
+        except (TypeError, ValueError) as unusable:
+            self._raise_bug(ValueError(f"a checkpoint that cannot be kept: {unusable}"))
+        workflow.continue_as_new(args=[arguments, carried])
 
     async def _elicit_content(
         self, message: str, schema: Mapping[str, Any], key: str | None, deadline: timedelta | None
