@@ -127,4 +127,4 @@ def _longest_window(catalog: Catalog, settings: BridgeSettings) -> timedelta:
     """A sealed state is good for as long as the question that it belongs to may wait; the run itself keeps the exact
     time.
     """
-    return max([settings.answer_window, *(tool.declaration.answer_window or timedelta(0) for tool in catalog)])
+    return max([settings.answer_window, *(tool.answer_window or timedelta(0) for tool in catalog)])

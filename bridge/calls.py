@@ -99,7 +99,7 @@ class Calls:
             return _tool_error(f"Invalid arguments: {problem}")
         memo = self._memo(call)
         task_id = await self._start(call, memo)
-        if call.takes_handle and not call.tool.declaration.asks_before_handle:
+        if call.takes_handle and not call.tool.asks_before_handle:
             return await self._quick_result(call, task_id) or created_task(task_id, memo)
         return await self._wait(call, task_id)
 
@@ -110,9 +110,9 @@ class Calls:
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params['name']}")
         capabilities = declared_capabilities(params)
-        if tool.declaration.task == "required":
+        if tool.task == "required":
             require_tasks(capabilities)
-        require(tool.declaration.client_capabilities, capabilities)
+        require(tool.client_capabilities, capabilities)
         return Call(
             tool=tool,
             arguments=dict(params.get("arguments") or {}),
@@ -120,22 +120,22 @@ class Calls:
             state=params.get("requestState"),
             exchange=exchange_of(context),
             capabilities=capabilities,
-            takes_handle=declares_tasks(capabilities) and tool.declaration.task != "never",
+            takes_handle=declares_tasks(capabilities) and tool.task != "never",
             era=context.protocol_version,
         )
 
     def _memo(self, call: Call) -> TaskMemo:
-        declaration = call.tool.declaration
+        tool = call.tool
         encoded = json.dumps(call.arguments, sort_keys=True, ensure_ascii=False).encode()
         if len(encoded) > MAX_PAYLOAD_BYTES:
             raise TooLarge
-        lifetime = declaration.lifetime
+        lifetime = tool.lifetime
         if not call.takes_handle:
             lifetime = min(lifetime or CALL_LIFETIME, CALL_LIFETIME)
-        addressable = call.takes_handle and not declaration.asks_before_handle
-        window = max(self._answer_window, declaration.answer_window or timedelta(0))
+        addressable = call.takes_handle and not tool.asks_before_handle
+        window = max(self._answer_window, tool.answer_window or timedelta(0))
         return TaskMemo(
-            tool=declaration.name,
+            tool=tool.name,
             owner=call.exchange.owner,
             arguments_digest=hashlib.sha256(encoded).hexdigest(),
             created_at=datetime.now(UTC),
@@ -144,7 +144,7 @@ class Calls:
             delivery="task" if call.takes_handle else "result",
             lifetime_ms=None if lifetime is None else milliseconds(lifetime),
             answer_window_ms=None if addressable else milliseconds(window),
-            poll_interval_ms=declaration.poll_interval_ms,
+            poll_interval_ms=milliseconds(tool.poll_interval),
         )
 
     async def _start(self, call: Call, memo: TaskMemo) -> str:
@@ -158,11 +158,11 @@ class Calls:
         starting = asyncio.create_task(
             self._gateway.start(
                 task_id=task_id,
-                workflow_type=call.tool.declaration.name,
+                workflow_type=call.tool.workflow_type,
                 task_queue=call.tool.queue,
                 arguments=call.arguments,
                 memo=memo,
-                title=call.tool.declaration.title,
+                title=call.tool.title,
                 execution_timeout=None if lifetime is None else lifetime + UNWINDING_MARGIN,
                 signal=offer if call.responses else None,
             )
@@ -228,7 +228,7 @@ class Calls:
 
     async def _quick_result(self, call: Call, task_id: str) -> dict[str, Any] | None:
         """The result, if the run ends within the tool's wait budget without a question; else a handle is due."""
-        budget = call.tool.declaration.wait_budget.total_seconds()
+        budget = call.tool.wait_budget.total_seconds()
         if budget <= 0:
             return None
         with suppress(TimeoutError):
@@ -257,7 +257,7 @@ class Calls:
         async with asyncio.timeout(patience) as untouched, aclosing(self._states(call, task_id)) as states:
             async for state in states:
                 if isinstance(state, Terminal):
-                    hands_over = call.takes_handle and call.tool.declaration.task == "required"
+                    hands_over = call.takes_handle and call.tool.task == "required"
                     return created_task(task_id, state.memo, state) if hands_over else _result(state)
                 if state.taken_up:
                     untouched.reschedule(None)
@@ -274,7 +274,7 @@ class Calls:
         does.
         """
         # Heartbeats of an activity are progress, and no change of the history
-        interval = None if call.exchange.progress_token is None else call.tool.declaration.poll_interval.total_seconds()
+        interval = None if call.exchange.progress_token is None else call.tool.poll_interval.total_seconds()
         async with aclosing(self._gateway.changes(task_id)) as changes, aclosing(ticking(changes, interval)) as ticks:
             async for _ in ticks:
                 yield await self._read(task_id, call.exchange.owner)

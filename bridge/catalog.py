@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import Any, Final, Self
 
 import jsonschema
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from mcp.shared.inbound import find_invalid_x_mcp_header
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -27,6 +29,7 @@ from bridge.settings import SettingsError
 from bridge.status import OutcomeRules
 from workflows.kit import Declaration, Task
 from workflows.kit.contract import cut
+from workflows.kit.declaration import TaskMode
 
 PAGE_SIZE: Final = 100
 """Tools per page of tools/list."""
@@ -34,30 +37,76 @@ PAGE_SIZE: Final = 100
 _MAX_PROBLEM_CHARS: Final = 500
 
 
+@dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One tool: its declaration, where it runs, and the check of its arguments."""
+    """One tool: what the bridge knows of it, where it runs, and the check of its arguments.
 
-    def __init__(self, declaration: Declaration, queue: str) -> None:
-        """Raises SettingsError: its schemas cannot be used."""
-        self.declaration = declaration
-        self.queue = declaration.queue or queue
-        self._validator = _validator(declaration.name, declaration.input_schema)
-        if reason := find_invalid_x_mcp_header(declaration.input_schema):
-            raise SettingsError(f"tool {declaration.name}: {reason}")
+    `model_problem` says what the author's own types have against arguments that fit the schema.
+    """
+
+    name: str
+    workflow_type: str
+    queue: str
+    title: str | None = None
+    description: str
+    annotations: Mapping[str, Any]
+    task: TaskMode
+    lifetime: timedelta | None = None
+    answer_window: timedelta | None = None
+    poll_interval: timedelta
+    wait_budget: timedelta = timedelta(0)
+    client_capabilities: Mapping[str, Any]
+    declared_errors: tuple[str, ...] = ()
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None = None
+    asks_before_handle: bool = False
+    model_problem: Callable[[Mapping[str, Any]], str | None] = lambda _arguments: None
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError: the schemas cannot be used."""
+        if reason := find_invalid_x_mcp_header(self.input_schema):
+            raise SettingsError(f"tool {self.name}: {reason}")
+        _ = self._validator  # a broken schema ends the start, not a call
+
+    @classmethod
+    def of(cls, declaration: Declaration, default_queue: str) -> Self:
+        """The tool that a `Task` class declares. Raises SettingsError: its schemas cannot be used."""
+        return cls(
+            name=declaration.name,
+            workflow_type=declaration.name,
+            queue=declaration.queue or default_queue,
+            title=declaration.title,
+            description=declaration.description,
+            annotations=declaration.annotations,
+            task=declaration.task,
+            lifetime=declaration.lifetime,
+            answer_window=declaration.answer_window,
+            poll_interval=declaration.poll_interval,
+            wait_budget=declaration.wait_budget,
+            client_capabilities=declaration.client_capabilities,
+            declared_errors=declaration.declared_errors,
+            input_schema=declaration.input_schema,
+            output_schema=declaration.output_schema,
+            asks_before_handle=declaration.asks_before_handle,
+            model_problem=partial(_model_problem, declaration.arguments),
+        )
 
     @cached_property
     def wire(self) -> dict[str, Any]:
         """The tool as tools/list shows it."""
-        declaration = self.declaration
         fields = {
-            "name": declaration.name,
-            "title": declaration.title,
-            "description": declaration.description,
-            "inputSchema": declaration.input_schema,
-            "outputSchema": declaration.output_schema,
-            "annotations": declaration.annotations or None,
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return _validator(self.name, self.input_schema)
 
     def arguments_problem(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with `arguments`, naming the place; None if the tool can take them."""
@@ -68,13 +117,7 @@ class Tool:
         if error is not None:
             place = ".".join(map(str, error.absolute_path))
             return cut(f"{place}: {error.message}" if place else error.message, _MAX_PROBLEM_CHARS)
-        try:
-            self.declaration.arguments.validate_python(arguments)
-        except ValidationError as invalid:
-            first = invalid.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            return cut(f"{place}: {first['msg']}" if place else first["msg"], _MAX_PROBLEM_CHARS)
-        return None
+        return self.model_problem(arguments)
 
 
 class Catalog:
@@ -84,10 +127,10 @@ class Catalog:
         """Raises SettingsError: a tool cannot be offered, or two have one name."""
         self._tools: dict[str, Tool] = {}
         for task in tasks:
-            tool = Tool(task.declaration, default_queue)
-            if tool.declaration.name in self._tools:
-                raise SettingsError(f"tool {tool.declaration.name}: declared twice")
-            self._tools[tool.declaration.name] = tool
+            tool = Tool.of(task.declaration, default_queue)
+            if tool.name in self._tools:
+                raise SettingsError(f"tool {tool.name}: declared twice")
+            self._tools[tool.name] = tool
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -95,7 +138,7 @@ class Catalog:
     def outcome_rules(self, name: str) -> OutcomeRules:
         """What the tool called `name` declares about its ends; a tool that is gone declared nothing."""
         tool = self._tools.get(name)
-        return OutcomeRules(frozenset(tool.declaration.declared_errors)) if tool else OutcomeRules()
+        return OutcomeRules(frozenset(tool.declared_errors)) if tool else OutcomeRules()
 
     def get(self, name: str) -> Tool | None:
         """The tool called `name`."""
@@ -104,7 +147,7 @@ class Catalog:
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of the tool's arguments, for the check of `Mcp-Param-*` headers."""
         tool = self._tools.get(name)
-        return tool.declaration.input_schema if tool else None
+        return tool.input_schema if tool else None
 
     def page(self, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """The tools after `cursor` and the cursor after them.
@@ -117,6 +160,16 @@ class Catalog:
         page = names[start : start + PAGE_SIZE]
         more = start + PAGE_SIZE < len(names)
         return [self._tools[name].wire for name in page], _cursor(page[-1]) if more else None
+
+
+def _model_problem(arguments_type: TypeAdapter[Any], arguments: Mapping[str, Any]) -> str | None:
+    try:
+        arguments_type.validate_python(arguments)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return cut(f"{place}: {first['msg']}" if place else first["msg"], _MAX_PROBLEM_CHARS)
+    return None
 
 
 def _cursor(last: str) -> str:
