@@ -1,224 +1,109 @@
 """tools/call: every tool is a workflow, and every caller gets the same run, in the best form that it declared.
 
 A caller that declared the Tasks extension gets a handle as soon as the start is durable. Everybody else waits: for the
-result, or for a question, which goes out as core MRTR (`resultType: "input_required"` with a `requestState`, sealed by
-the SDK's boundary) and comes back in a retry that reaches the same run. Until the answer of this call has reached the
-client, the run is its call's work: a client that leaves cancels it.
+result, or for a question. In 2026-07-28 a question goes out as core MRTR (`resultType: "input_required"` with a
+`requestState`, sealed by the SDK's boundary) and comes back in a retry that reaches the same run. In older revisions it
+goes out as a request on the call's own stream, and its answer comes as a message of its own (`bridge.older`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import logging
 import math
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolRequestParams
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
 
-from bridge.capabilities import bounded, declared_capabilities, declares_tasks, require, require_askable, require_tasks
-from bridge.catalog import Catalog, Tool
-from bridge.errors import BridgeError, EngineUnavailable, NoWorkerForCall, TaskNotFound, TooLarge
+from bridge.call import Call, checked_call
+from bridge.capabilities import require_askable
+from bridge.catalog import Catalog
+from bridge.degrade import CannotAsk, asked_request, shown_result
+from bridge.errors import CallTooLong, NoWorkerForCall, TaskNotFound
 from bridge.exchange import Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
-from bridge.status import Live, TaskState, Terminal
+from bridge.seal import Seal
+from bridge.starts import Started, Starts
+from bridge.status import Live, Terminal
 from bridge.tasks import Context, Tasks, exchange_of
+from bridge.waits import Waits
 from bridge.wire import created_task
-from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
-from workflows.kit.declaration import milliseconds
-
-log = logging.getLogger(__name__)
-
-TASK_ID_PREFIX: Final = "task-"
-TASK_ID_BYTES: Final = 16
-"""128 random bits: ids are unguessable, and header-safe ASCII because they travel in `Mcp-Name`."""
-
-CALL_LIFETIME: Final = timedelta(days=1)
-"""Longest life of a run whose caller holds no handle, unless its tool says less: nobody could address it afterwards."""
-
-UNWINDING_MARGIN: Final = timedelta(hours=1)
-"""What a run has beyond its lifetime to unwind, before Temporal ends it."""
+from workflows.kit.contract import Principal
 
 FIRST_STEP_SECONDS: Final = 2.0
 """How long a waiting caller's run may lie untouched before the bridge asks whether anybody polls its queue."""
-
-OUTAGE_PAUSE_SECONDS: Final = 1.0
-
-UNDO_PAUSES: Final = (0.0, 1.0, 3.0, 10.0, 30.0)
-"""Seconds before each attempt to cancel a run that nobody can address."""
-
-UNDO_GRACE_SECONDS: Final = 3.0
-"""How long a bridge that stops waits for such cancels: one call to the engine."""
-
-_END: Final = object()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """One tools/call, checked."""
-
-    tool: Tool
-    arguments: dict[str, Any]
-    responses: dict[str, Any]
-    state: str | None
-    exchange: Exchange
-    capabilities: Mapping[str, Any]
-    takes_handle: bool
-    era: str
 
 
 class Calls:
     """The handler of tools/call."""
 
     def __init__(
-        self, catalog: Catalog, gateway: Gateway, reader: Reader, tasks: Tasks, answer_window: timedelta
+        self,
+        catalog: Catalog,
+        gateway: Gateway,
+        reader: Reader,
+        tasks: Tasks,
+        starts: Starts,
+        *,
+        question_ids: Seal,
+        longest_wait: timedelta,
     ) -> None:
-        """`answer_window` is how long a question waits for a caller without a handle, at least."""
+        """`question_ids` seals what an answer to a request of ours is known by; `longest_wait` bounds one call."""
         self._catalog = catalog
         self._gateway = gateway
         self._reader = reader
         self._tasks = tasks
-        self._answer_window = answer_window
-        self._undoing: set[asyncio.Task[None]] = set()
+        self._starts = starts
+        self._waits = Waits(gateway, reader)
+        self._question_ids = question_ids
+        self._longest_wait = longest_wait
 
     async def call(self, context: Context, _params: CallToolRequestParams) -> dict[str, Any]:
         """tools/call. Raises MCPError and BridgeError."""
-        call = self._checked(context)
+        exchange = exchange_of(context)
+        if exchange.peer.modern:
+            return await self._answer(context, exchange)
+        try:
+            return shown_result(await self._answer(context, exchange))
+        except MCPError as error:
+            if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
+                raise
+            return _tool_error(error.message)  # older revisions have no such error
+
+    async def _answer(self, context: Context, exchange: Exchange) -> dict[str, Any]:
+        call = checked_call(context.params or {}, self._catalog, exchange)
         if call.state is not None:
+            task_id = await self._resume(call, call.state)
             # A worker had this run before; if none answers now, the person's answer is not thrown away for it
-            return await self._first_answer(call, await self._resume(call, call.state), patience=None)
+            return await self._wait(call, task_id, patience=None)
         if problem := call.tool.arguments_problem(call.arguments):
             return _tool_error(f"Invalid arguments: {problem}")
-        memo = self._memo(call)
-        task_id = await self._start(call, memo)
-        if call.takes_handle and not call.tool.asks_before_handle:
-            return await self._quick_result(call, task_id) or created_task(task_id, memo)
-        return await self._wait(call, task_id)
+        started = await self._starts.start(call)
+        if call.holds_handle_at_once:
+            return await self._quick_result(call, started.task_id) or await self._handle(call, started)
+        return await self._wait(call, started.task_id, patience=FIRST_STEP_SECONDS)
 
-    def _checked(self, context: Context) -> Call:
-        """Raises MCPError: no such tool (-32602), or the client cannot be served with what it declared (-32021)."""
-        params = context.params or {}
-        tool = self._catalog.get(params["name"])
-        if tool is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params['name']}")
-        capabilities = declared_capabilities(params)
-        if tool.task == "required":
-            require_tasks(capabilities)
-        require(tool.client_capabilities, capabilities)
-        return Call(
-            tool=tool,
-            arguments=dict(params.get("arguments") or {}),
-            responses=dict(params.get("inputResponses") or {}),
-            state=params.get("requestState"),
-            exchange=exchange_of(context),
-            capabilities=capabilities,
-            takes_handle=declares_tasks(capabilities) and tool.task != "never",
-            era=context.protocol_version,
-        )
-
-    def _memo(self, call: Call) -> TaskMemo:
-        tool = call.tool
-        encoded = json.dumps(call.arguments, sort_keys=True, ensure_ascii=False).encode()
-        if len(encoded) > MAX_PAYLOAD_BYTES:
-            raise TooLarge
-        lifetime = tool.lifetime
-        if not call.takes_handle:
-            lifetime = min(lifetime or CALL_LIFETIME, CALL_LIFETIME)
-        addressable = call.takes_handle and not tool.asks_before_handle
-        window = max(self._answer_window, tool.answer_window or timedelta(0))
-        return TaskMemo(
-            tool=tool.name,
-            owner=call.exchange.owner,
-            arguments_digest=hashlib.sha256(encoded).hexdigest(),
-            created_at=datetime.now(UTC),
-            era=call.era,
-            client_capabilities=bounded(call.capabilities),
-            delivery="task" if call.takes_handle else "result",
-            lifetime_ms=None if lifetime is None else milliseconds(lifetime),
-            answer_window_ms=None if addressable else milliseconds(window),
-            poll_interval_ms=milliseconds(tool.poll_interval),
-        )
-
-    async def _start(self, call: Call, memo: TaskMemo) -> str:
-        """Start the run, and see to it that it ends if the client leaves before it has its answer."""
-        task_id = TASK_ID_PREFIX + secrets.token_hex(TASK_ID_BYTES)
-        lifetime = None if memo.lifetime_ms is None else timedelta(milliseconds=memo.lifetime_ms)
-        actor = Actor(**memo.owner.model_dump(), channel=call.exchange.channel)
-        offer = UpdateSignal(responses=call.responses, actor=actor, at=memo.created_at, offered=True)
-        # A task of its own: a client that leaves in the middle must not leave a run that may or may not have been
-        # started
-        starting = asyncio.create_task(
-            self._gateway.start(
-                task_id=task_id,
-                workflow_type=call.tool.workflow_type,
-                task_queue=call.tool.queue,
-                arguments=call.arguments,
-                memo=memo,
-                title=call.tool.title,
-                execution_timeout=None if lifetime is None else lifetime + UNWINDING_MARGIN,
-                signal=offer if call.responses else None,
-            )
-        )
+    async def _resume(self, call: Call, state: Mapping[str, Any]) -> str:
+        """The run that a sealed state belongs to, once this retry's answers to that state's questions are with it."""
+        task_id: str = state["task"]
+        owner = call.exchange.owner
 
         async def abandon() -> None:
-            with suppress(BridgeError):
-                await starting
-            self._undo(task_id, memo.owner)
-
-        call.exchange.on_undelivered(abandon)
-        try:
-            await asyncio.shield(starting)
-        except EngineUnavailable:
-            log.warning("call.start_unconfirmed", extra={"task_id": task_id})
-            self._undo(task_id, memo.owner)
-            raise
-        return task_id
-
-    def _undo(self, task_id: str, owner: Principal) -> None:
-        """Cancel a run that nobody will ever learn the id of, if there is one, also through an outage."""
-        undoing = asyncio.create_task(self._cancel_unnamed(task_id, owner))
-        self._undoing.add(undoing)
-        undoing.add_done_callback(self._undoing.discard)
-
-    async def _cancel_unnamed(self, task_id: str, owner: Principal) -> None:
-        for pause in UNDO_PAUSES:
-            await asyncio.sleep(pause)
-            try:
-                await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
-            except BridgeError as error:  # not found: what was sent may still arrive
-                log.info("call.undo", extra={"task_id": task_id, "outcome": type(error).__name__})
-            else:
-                return
-
-    async def close(self) -> None:
-        """Let cancels that are on their way arrive; what an outage holds back goes on until it ends by itself."""
-        if self._undoing:
-            await asyncio.wait(self._undoing, timeout=UNDO_GRACE_SECONDS)
-        for undoing in self._undoing:
-            undoing.cancel()
-        await asyncio.gather(*self._undoing, return_exceptions=True)
-
-    async def _resume(self, call: Call, state: str) -> str:
-        """The run that `state`, unsealed, belongs to, once this retry's answers are with it."""
-        task_id: str = json.loads(state)["task"]
-
-        async def abandon() -> None:
-            state = await self._reader.read(task_id, call.exchange.owner)
+            state = await self._reader.read(task_id, owner)
             # Once a handle was given, e.g. to the first of two equal retries, only tasks/cancel ends the task
             if isinstance(state, Live) and (state.memo.delivery == "result" or state.phase is not None):
-                await self._cancel(task_id, call.exchange.owner)
+                await self._cancel(task_id, owner)
 
-        call.exchange.on_undelivered(abandon)
+        if call.creation_key is None:
+            call.exchange.on_undelivered(abandon)
+        responses = {key: response for key, response in call.responses.items() if key in state["keys"]}
         try:
-            await self._tasks.deliver(task_id, call.responses, call.exchange)
+            await self._tasks.deliver(task_id, responses, call.exchange.caller)
         except TaskNotFound:
             # Word for word what the SDK's boundary says of a state that it cannot open
             raise MCPError(
@@ -232,7 +117,8 @@ class Calls:
         if budget <= 0:
             return None
         with suppress(TimeoutError):
-            async with asyncio.timeout(budget), aclosing(self._states(call, task_id)) as states:
+            states = self._waits.states(task_id, call.exchange.owner, None)
+            async with asyncio.timeout(budget), aclosing(states):
                 async for state in states:
                     if isinstance(state, Terminal):
                         return _result(state)
@@ -240,71 +126,83 @@ class Calls:
                         return None
         return None
 
-    async def _wait(self, call: Call, task_id: str) -> dict[str, Any]:
-        """The result, the next question, or the handle; whichever the run reaches first."""
-        asked_at = datetime.now(UTC)
-        try:
-            return await self._first_answer(call, task_id, patience=FIRST_STEP_SECONDS)
-        except TimeoutError:
-            if not await self._gateway.polled_since(call.tool.queue, asked_at):
-                await self._cancel(task_id, call.exchange.owner)
-                raise NoWorkerForCall from None
-        return await self._first_answer(call, task_id, patience=None)
+    async def _handle(self, call: Call, started: Started) -> dict[str, Any]:
+        state = await self._reader.read(started.task_id, call.exchange.owner) if started.repeated else None
+        return created_task(started.task_id, started.memo, state)
 
-    async def _first_answer(self, call: Call, task_id: str, *, patience: float | None) -> dict[str, Any]:
-        """As `_wait`. Raises TimeoutError if no worker has taken up the run within `patience` seconds."""
-        reported = -math.inf
-        async with asyncio.timeout(patience) as untouched, aclosing(self._states(call, task_id)) as states:
+    async def _wait(self, call: Call, task_id: str, *, patience: float | None) -> dict[str, Any]:
+        """The result, the next question, or the handle, whichever the run reaches first. A run that no worker takes up
+        within `patience` seconds, where nobody polls its queue, is given up.
+        """
+        asked_at = datetime.now(UTC)
+        within = asyncio.timeout(self._longest_wait.total_seconds())
+        try:
+            async with within:
+                try:
+                    return await self._first_answer(call, task_id, patience)
+                except TimeoutError:
+                    if not await self._gateway.polled_since(call.tool.queue, asked_at):
+                        await self._give_up(call, task_id)
+                        raise NoWorkerForCall from None
+                return await self._first_answer(call, task_id, None)
+        except TimeoutError:
+            if not within.expired():
+                raise
+            await self._give_up(call, task_id)
+            raise CallTooLong(self._longest_wait, repeatable=call.creation_key is not None) from None
+
+    async def _first_answer(self, call: Call, task_id: str, patience: float | None) -> dict[str, Any]:
+        """Raises TimeoutError if no worker has taken up the run within `patience` seconds."""
+        exchange, reported, asked = call.exchange, -math.inf, set[str]()
+        interval = None if exchange.progress_token is None else call.tool.poll_interval.total_seconds()
+        states = self._waits.states(task_id, exchange.owner, interval)
+        async with asyncio.timeout(patience) as untouched, aclosing(states):
             async for state in states:
                 if isinstance(state, Terminal):
                     hands_over = call.takes_handle and call.tool.task == "required"
                     return created_task(task_id, state.memo, state) if hands_over else _result(state)
                 if state.taken_up:
                     untouched.reschedule(None)
-                reported = await _report(call.exchange, state, reported)
+                reported = await _report(exchange, state, reported)
                 if call.takes_handle and state.taken_up and state.phase is None:
                     return created_task(task_id, state.memo, state)
-                if state.input_requests:
-                    require_askable(state.input_requests, call.capabilities)
-                    return _input_required(task_id, state.input_requests)
+                if requests := state.input_requests:
+                    await self._check_askable(call, task_id, requests)
+                    if exchange.peer.modern:
+                        return _input_required(task_id, requests)
+                    await self._ask(call, task_id, {key: requests[key] for key in requests if key not in asked})
+                    asked |= requests.keys()
         raise MCPError(INTERNAL_ERROR, "The call ended without a result")
 
-    async def _states(self, call: Call, task_id: str) -> AsyncGenerator[TaskState]:
-        """What the run looks like each time it may have changed; an outage is waited out, as long as the client
-        does.
-        """
-        # Heartbeats of an activity are progress, and no change of the history
-        interval = None if call.exchange.progress_token is None else call.tool.poll_interval.total_seconds()
-        async with aclosing(self._gateway.changes(task_id)) as changes, aclosing(ticking(changes, interval)) as ticks:
-            async for _ in ticks:
-                yield await self._read(task_id, call.exchange.owner)
+    async def _check_askable(self, call: Call, task_id: str, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raises MCPError (-32021) if this client may not be asked this; its run is ended, for nobody could answer."""
+        try:
+            require_askable(requests, call.capabilities)
+        except MCPError:
+            await self._give_up(call, task_id)
+            raise
 
-    async def _read(self, task_id: str, owner: Principal) -> TaskState:
-        while True:
+    async def _ask(self, call: Call, task_id: str, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put questions to a client of an older revision, each under an id that says where its answer belongs."""
+        exchange = call.exchange
+        for key, request in requests.items():
+            claims = {"task": task_id, "key": key, "method": request["method"]}
+            request_id = self._question_ids.seal(claims, exchange.owner)
             try:
-                return await self._reader.read(task_id, owner)
-            except EngineUnavailable:
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+                asked = asked_request(exchange.peer.version, request, request_id)
+            except CannotAsk as problem:
+                await self._give_up(call, task_id)
+                raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"This client cannot be asked: {problem}") from None
+            await exchange.request(request_id, asked["method"], asked["params"])
+
+    async def _give_up(self, call: Call, task_id: str) -> None:
+        """End a run whose caller gets an error instead of its result, unless the caller can find it again."""
+        if call.creation_key is None:
+            await self._cancel(task_id, call.exchange.owner)
 
     async def _cancel(self, task_id: str, owner: Principal) -> None:
         with suppress(TaskNotFound):
             await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
-
-
-async def ticking(changes: AsyncIterator[None], interval: float | None) -> AsyncGenerator[None]:
-    """An item for each of `changes`, and one after each `interval` seconds without."""
-    following = asyncio.ensure_future(anext(changes, _END))
-    try:
-        while True:
-            await asyncio.wait({following}, timeout=interval)
-            if following.done():
-                if following.result() is _END:
-                    return
-                following = asyncio.ensure_future(anext(changes, _END))
-            yield
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 def _result(state: Terminal) -> dict[str, Any]:
@@ -320,7 +218,7 @@ def _input_required(task_id: str, requests: Mapping[str, Any]) -> dict[str, Any]
     return {
         "resultType": "input_required",
         "inputRequests": dict(requests),
-        "requestState": json.dumps({"task": task_id}),
+        "requestState": json.dumps({"task": task_id, "keys": list(requests)}),
     }
 
 

@@ -1,5 +1,5 @@
-"""What a client declared on this very request, and what it would have to declare (basic, "Statelessness": per request,
-never remembered).
+"""What a client declared, and what it would have to declare: on this very request, or, before 2026-07-28, in its
+handshake.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from workflows.kit.questions import ELICITATION, can_be_asked
 
@@ -19,13 +19,6 @@ _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "sampling": ("tools", "context"),
     "roots": (),
 }
-
-
-def declared_capabilities(params: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The request's `clientCapabilities`; the transport has checked that they are there."""
-    meta = (params or {}).get("_meta")
-    capabilities = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
-    return capabilities if isinstance(capabilities, Mapping) else {}
 
 
 def declares_tasks(capabilities: Mapping[str, Any]) -> bool:

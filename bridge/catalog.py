@@ -27,7 +27,7 @@ from referencing.exceptions import Unresolvable
 
 from bridge.settings import SettingsError
 from bridge.status import OutcomeRules
-from workflows.kit import Declaration, Task
+from workflows.kit import Declaration
 from workflows.kit.contract import cut
 from workflows.kit.declaration import TaskMode
 
@@ -41,7 +41,10 @@ _MAX_PROBLEM_CHARS: Final = 500
 class Tool:
     """One tool: what the bridge knows of it, where it runs, and the check of its arguments.
 
-    `model_problem` says what the author's own types have against arguments that fit the schema.
+    `model_problem` says what the author's own types have against arguments that fit the schema. `positional` names the
+    properties that become the workflow's arguments, in order; None is one argument, the call's object. `foreign` is a
+    workflow that keeps no lifetime of its own, so that Temporal has to end its run. With `plain_result` a result is
+    never taken for a CallToolResult.
     """
 
     name: str
@@ -60,6 +63,9 @@ class Tool:
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None
     asks_before_handle: bool = False
+    positional: tuple[str, ...] | None = None
+    foreign: bool = False
+    plain_result: bool = False
     model_problem: Callable[[Mapping[str, Any]], str | None] = lambda _arguments: None
 
     def __post_init__(self) -> None:
@@ -67,6 +73,8 @@ class Tool:
         if reason := find_invalid_x_mcp_header(self.input_schema):
             raise SettingsError(f"tool {self.name}: {reason}")
         _ = self._validator  # a broken schema ends the start, not a call
+        if self.output_schema is not None:
+            _validator(self.name, self.output_schema, "output")
 
     @classmethod
     def of(cls, declaration: Declaration, default_queue: str) -> Self:
@@ -106,7 +114,7 @@ class Tool:
 
     @cached_property
     def _validator(self) -> Validator:
-        return _validator(self.name, self.input_schema)
+        return _validator(self.name, self.input_schema, "input")
 
     def arguments_problem(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with `arguments`, naming the place; None if the tool can take them."""
@@ -119,15 +127,29 @@ class Tool:
             return cut(f"{place}: {error.message}" if place else error.message, _MAX_PROBLEM_CHARS)
         return self.model_problem(arguments)
 
+    def start_arguments(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """The workflow's arguments. Of positional ones, those left out are null, and not passed at the end of the list,
+        so that the workflow's own defaults hold.
+        """
+        if self.positional is None:
+            return [dict(arguments)]
+        given = [name in arguments for name in self.positional]
+        passed = len(given) - given[::-1].index(True) if any(given) else 0
+        return [arguments.get(name) for name in self.positional[:passed]]
+
+    @cached_property
+    def outcome_rules(self) -> OutcomeRules:
+        """What it declares about its ends."""
+        return OutcomeRules(frozenset(self.declared_errors), plain_result=self.plain_result)
+
 
 class Catalog:
     """All tools by name."""
 
-    def __init__(self, tasks: Iterable[type[Task[Any, Any]]], default_queue: str) -> None:
-        """Raises SettingsError: a tool cannot be offered, or two have one name."""
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        """Raises SettingsError: two tools have one name."""
         self._tools: dict[str, Tool] = {}
-        for task in tasks:
-            tool = Tool.of(task.declaration, default_queue)
+        for tool in tools:
             if tool.name in self._tools:
                 raise SettingsError(f"tool {tool.name}: declared twice")
             self._tools[tool.name] = tool
@@ -138,7 +160,7 @@ class Catalog:
     def outcome_rules(self, name: str) -> OutcomeRules:
         """What the tool called `name` declares about its ends; a tool that is gone declared nothing."""
         tool = self._tools.get(name)
-        return OutcomeRules(frozenset(tool.declared_errors)) if tool else OutcomeRules()
+        return tool.outcome_rules if tool else OutcomeRules()
 
     def get(self, name: str) -> Tool | None:
         """The tool called `name`."""
@@ -183,7 +205,7 @@ def _opened(cursor: str) -> str:
         raise ValueError("not a cursor") from error
 
 
-def _validator(name: str, schema: Mapping[str, Any]) -> Validator:
+def _validator(name: str, schema: Mapping[str, Any], which: str) -> Validator:
     dialect = schema.get("$schema")
     kind = validator_for(schema, default=Draft202012Validator)
     if (
@@ -195,5 +217,5 @@ def _validator(name: str, schema: Mapping[str, Any]) -> Validator:
     try:
         kind.check_schema(dict(schema))
     except jsonschema.SchemaError as error:
-        raise SettingsError(f"tool {name}: its input schema is not valid: {error.message}") from error
+        raise SettingsError(f"tool {name}: its {which} schema is not valid: {error.message}") from error
     return kind(dict(schema), registry=Registry())

@@ -42,6 +42,14 @@ Tasks = Annotated[
         metavar="MODULE", help="Module with TASKS and ACTIVITIES. (default: bridge.shipped, the sample tools)"
     ),
 ]
+CatalogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--catalog",
+        metavar="FILE",
+        help="TOML file that offers existing workflows as tools, instead of the sample tools. (default: none)",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
 
 
@@ -59,13 +67,20 @@ def dev(
         ),
     ] = None,
     tasks: Tasks = None,
+    catalog: CatalogFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Run everything on loopback: Temporal with its web page, a worker, and the bridge. Ctrl-C ends it all."""
     from .dev import DevOptions, run_dev  # not above: a worker starts faster without HTTP
 
     options = DevOptions(
-        port=port, temporal_port=temporal_port, ui_port=ui_port, database=db, tasks=tasks, as_json=as_json
+        port=port,
+        temporal_port=temporal_port,
+        ui_port=ui_port,
+        database=db,
+        tasks=tasks,
+        catalog=catalog,
+        as_json=as_json,
     )
     asyncio.run(run_dev(options))
 
@@ -77,10 +92,11 @@ def bridge(
     ] = None,
     port: Port = None,
     tasks: Tasks = None,
+    catalog: CatalogFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve MCP over HTTP, in front of any Temporal."""
-    settings = BridgeSettings.load(host=host, port=port, tasks=tasks)
+    settings = BridgeSettings.load(host=host, port=port, tasks=tasks, catalog=catalog)
     set_up_logging(settings.log_level)
     uvloop.run(_bridge(settings, as_json=as_json))
 
@@ -97,6 +113,20 @@ def worker(
     settings = WorkerSettings.load(tasks=tasks, task_queue=task_queue)
     set_up_logging(settings.log_level)
     uvloop.run(_worker(settings, as_json=as_json))
+
+
+@app.command()
+def vendor(
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder of the copy, e.g. acme/mcp_kit.")],
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit status 1 if it is out of date.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what was changed by hand.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Copy the author's kit into a project of your own, or update the copy there."""
+    from . import vendor as kit
+
+    done = kit.check(dest) if check else kit.vendor(dest, force=force)
+    sys.stdout.write(done.line(as_json=as_json) + "\n")
 
 
 async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:

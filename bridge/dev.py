@@ -26,8 +26,8 @@ from pydantic import SecretStr
 from .app import running_bridge
 from .child import kill_children, start_child, stop_child
 from .dev_server import LOOPBACK, DevServer, DevServerError, dev_server, usable_port
-from .loading import load_tasks
 from .logs import set_up_logging
+from .service import offered
 from .settings import MIN_SEALING_KEY_BYTES, PREFIX, BridgeSettings, SettingsError
 from .stopping import stop_signals
 from .worker import GRACE
@@ -49,6 +49,7 @@ class DevOptions:
     ui_port: int
     database: Path | None
     tasks: str | None
+    catalog: Path | None
     as_json: bool
 
 
@@ -85,14 +86,14 @@ async def run_dev(options: DevOptions) -> None:
         set_up_logging(settings.log_level)
         # What cannot work is reported before anything is started
         usable_port(settings.port, "the MCP endpoint")
-        load_tasks(settings.tasks)
-        worker = WorkerChild(settings)
+        offered(settings)
         stop = await stack.enter_async_context(stop_signals(at_once=kill_children))
         server = await stack.enter_async_context(
             dev_server(port=options.temporal_port, ui_port=options.ui_port, database=options.database)
         )
         _address_temporal(server.environment)
-        await stack.enter_async_context(worker.supervised())
+        if settings.offers_tasks:
+            await stack.enter_async_context(WorkerChild(settings).supervised())
         url = await stack.enter_async_context(running_bridge(settings))
         ready = Ready(
             mcp=url, temporal=server.address, ui=server.ui, database=str(options.database) if options.database else None
@@ -110,6 +111,7 @@ def dev_settings(options: DevOptions, key: SecretStr | None) -> BridgeSettings:
         host=LOOPBACK,
         port=options.port,
         tasks=options.tasks,
+        catalog=options.catalog,
         single_replica=True,
         sealing_keys=None if keys_are_set or key is None else (key,),
     )

@@ -5,7 +5,8 @@
     ├── TooLarge            -32602  arguments or answers above a limit that no retry changes
     ├── EngineUnavailable   -32603  Temporal is away, overloaded or refuses our credentials: try again
     ├── EngineRefused       -32603  Temporal refused the request itself: trying again is useless
-    └── NoWorkerForCall     -32603  a caller that waits for a result waits for nothing: nobody works on the tool's queue
+    ├── NoWorkerForCall     -32603  a caller that waits for a result waits for nothing: nobody works on the tool's queue
+    └── CallTooLong         -32603  a caller has waited for a result as long as this deployment lets it
     NoView                  a query gave no view; never leaves the reader
     ├── Busy                another replica's query or a workflow task is in the way: describe again
     ├── NotOpen             the run closed, moved on or was paused: describe again
@@ -18,6 +19,7 @@ An outage must never read as -32602: a client forgets a task that "does not exis
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
@@ -82,6 +84,26 @@ class NoWorkerForCall(BridgeError):
     code = INTERNAL_ERROR
     message = "Nothing is running this tool at the moment; try again"
     data = {"retryAfterMs": RETRY_AFTER_MS}  # noqa: RUF012 - never written to
+
+
+class CallTooLong(BridgeError):
+    """The longest wait of one call is over."""
+
+    code = INTERNAL_ERROR
+
+    def __init__(self, waited: timedelta, *, repeatable: bool) -> None:
+        """`repeatable`: the run goes on, because the caller has a name for it; else it was cancelled."""
+        end = (
+            "It goes on: send the call again with the same creation key to go on waiting"
+            if repeatable
+            else "It was cancelled"
+        )
+        self.message = (
+            f"The call did not end within {waited.total_seconds():g} seconds. {end}. A client of MCP 2026-07-28 that "
+            "declares the extension io.modelcontextprotocol/tasks gets a task instead of waiting"
+        )
+        self.data = {"reason": "call_too_long", "waitedSeconds": waited.total_seconds()}
+        super().__init__()
 
 
 class NoView(Exception):

@@ -1,8 +1,8 @@
 """One request on its way through the bridge, as its handler sees it (`ctx.request`), whatever transport carried it.
 
-The exchange knows who asks, carries progress to the request's own stream, and remembers what has to be undone when the
-answer does not reach the client: a task whose handle nobody holds can be named by nobody. It ends in exactly one of
-two ways, `delivered` or `undelivered`.
+The exchange knows who asks and what they declared, carries progress (and, in older revisions, questions) to the
+request's own stream, and remembers what has to be undone when the answer does not reach the client: a task whose handle
+nobody holds can be named by nobody. It ends in exactly one way: `delivered`, `undelivered`, or `left`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any, Final
 import anyio
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.shared.message import MessageMetadata, ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 
+from bridge.envelope import Peer
 from bridge.jsonrpc import RequestId
 from workflows.kit.contract import Principal
 
@@ -28,18 +30,37 @@ UNDELIVERED_SECONDS: Final = 5.0
 """How long the undelivered callbacks of one exchange may take together: a call to the engine, even a slow one."""
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Puts one JSON-RPC notification on the request's stream, or drops it if there is none."""
+"""Puts one JSON-RPC message on the request's stream, or drops it if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls, over which channel (`http`, `stdio`), with which client."""
+
+    owner: Principal
+    channel: str
+    peer: Peer
 
 
 class Exchange:
-    """A request, its owner, and the way back to its client."""
+    """A request, its owner, its client, and the way back."""
 
-    def __init__(self, *, owner: Principal, channel: str, progress_token: RequestId | None, send: Send) -> None:
-        self.owner: Final = owner
-        self.channel: Final = channel
-        self.progress_token: Final = progress_token
+    def __init__(self, *, request_id: RequestId, params: Mapping[str, Any], caller: Caller, send: Send) -> None:
+        self.request_id: Final = request_id
+        self.caller: Final = caller
+        self.progress_token: Final = progress_token_from_params(params)
         self._send = send
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def owner(self) -> Principal:
+        """Who calls."""
+        return self.caller.owner
+
+    @property
+    def peer(self) -> Peer:
+        """Their client."""
+        return self.caller.peer
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification on this request's own stream; returns once it is written or dropped."""
@@ -56,6 +77,12 @@ class Exchange:
         if message is not None:
             params["message"] = message
         await self.notify("notifications/progress", params)
+
+    async def request(self, request_id: str, method: str, params: Mapping[str, Any]) -> None:
+        """Send a request of ours on this request's stream (revisions before 2026-07-28). Its answer comes as a message
+        of its own, perhaps to another process.
+        """
+        await self._send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
     def on_undelivered(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Have `callback` run if the result does not reach the client.
@@ -78,6 +105,15 @@ class Exchange:
             log.warning("exchange.undo_timeout seconds=%s left=%d", UNDELIVERED_SECONDS, len(self._callbacks))
             self._callbacks.clear()
 
+    async def left(self) -> None:
+        """The client went away. In 2026-07-28 that cancels the request; before, it SHOULD NOT be taken for a cancel
+        (2025-11-25, "Sending Messages to the Server").
+        """
+        if self.peer.modern:
+            await self.undelivered()
+        else:
+            self._callbacks.clear()
+
     async def _undo(self, callback: Callable[[], Awaitable[None]]) -> None:
         try:
             await callback()
@@ -87,13 +123,19 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeDispatch:
-    """The SDK kernel's view of an exchange (its `DispatchContext`). This revision forbids requests to the client."""
+    """The SDK kernel's view of an exchange (its `DispatchContext`). Handlers never wait for the client: an answer may
+    come to another process.
+    """
 
     exchange: Exchange
-    request_id: RequestId
     transport: TransportContext
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
     can_send_request: bool = field(default=False, init=False)
+
+    @property
+    def request_id(self) -> RequestId:
+        """The request's own id."""
+        return self.exchange.request_id
 
     @property
     def message_metadata(self) -> MessageMetadata:

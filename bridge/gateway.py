@@ -13,7 +13,8 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
@@ -45,6 +46,7 @@ from bridge.closed import Closed, closed
 from bridge.connection import ATTEMPT, Connection
 from bridge.describe import Described, described
 from bridge.errors import TaskNotFound
+from bridge.events import Event, told
 from bridge.payloads import encoded
 from bridge.query import TIMED_OUT, Answer, ask_view
 from workflows.kit.contract import (
@@ -67,6 +69,15 @@ RETENTION_SECONDS: Final = 3600.0
 
 MAX_SUMMARY_CHARS: Final = 100
 """The summary shown in Temporal's UI; the documented limit is 400 bytes, encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """A part of a run's history: what its events tell, how many they are, and the token of the next page, if any."""
+
+    events: tuple[Event, ...]
+    read: int
+    token: bytes
 
 
 class Gateway:
@@ -102,13 +113,14 @@ class Gateway:
         task_id: str,
         workflow_type: str,
         task_queue: str,
-        arguments: Mapping[str, Any],
+        arguments: Sequence[Any],
         memo: TaskMemo,
         title: str | None = None,
         execution_timeout: timedelta | None = None,
         signal: UpdateSignal | None = None,
     ) -> bool:
-        """Start the run of a new task, durably; `signal` is delivered with its first workflow task.
+        """Start the run of a new task, durably, with these positional arguments; `signal` is delivered with its first
+        workflow task.
 
         An attempt whose fate is unknown is repeated once: an id starts one run at most, whatever became of the first
         attempt.
@@ -121,7 +133,7 @@ class Gateway:
             EngineUnavailable, EngineRefused: No run was started, as far as is known.
         """
         converter = self._client.data_converter
-        first = encoded(converter, dict(arguments))
+        encoded_arguments = [encoded(converter, argument) for argument in arguments]
         signalled = [encoded(converter, signal.to_json())] if signal else []
         attributes = None
         if await self._attributes.available():
@@ -130,7 +142,7 @@ class Gateway:
         async def attempt() -> None:
             await self._client.start_workflow(
                 workflow_type,
-                first,
+                args=encoded_arguments,
                 id=task_id,
                 task_queue=task_queue,
                 execution_timeout=execution_timeout,
@@ -247,6 +259,27 @@ class Gateway:
             )
         events = response.history.events
         return await closed(events[-1], self._connection.payloads(task_id)) if events else None
+
+    async def history_page(self, task_id: str, run_id: str, token: bytes, most: int) -> HistoryPage:
+        """The run's events after `token` (empty: from the first), oldest first; about `most` of them, as Temporal
+        stores them in batches.
+
+        Raises:
+            TaskNotFound, EngineUnavailable, EngineRefused
+        """
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
+            maximum_page_size=most,
+            next_page_token=token,
+        )
+        async with self._connection.bounded("history"):
+            response = await self._client.workflow_service.get_workflow_execution_history(
+                request, retry=True, timeout=ATTEMPT
+            )
+        payloads = self._connection.payloads(task_id)
+        events = [await told(event, payloads, task_id) for event in response.history.events]
+        return HistoryPage(tuple(event for event in events if event is not None), len(events), response.next_page_token)
 
     def changes(self, task_id: str) -> AsyncGenerator[None]:
         """See `bridge.changes`: an item whenever the task may look different, at first at once; ends when it closed.

@@ -18,23 +18,29 @@ from mcp.shared.inbound import (
     MCP_NAME_HEADER,
     MCP_PARAM_HEADER_PREFIX,
     MCP_PROTOCOL_VERSION_HEADER,
-    InboundLadderRejection,
-    InboundModernRoute,
-    classify_inbound_request,
     decode_header_value,
     find_duplicated_routing_header,
     find_invalid_x_mcp_header,
-    unsupported_protocol_version_rejection,
     validate_mcp_param_headers,
     x_mcp_header_map,
 )
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, INVALID_PARAMS
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from bridge.jsonrpc import Notification, Refusal, Request, RequestId
+from bridge.envelope import (
+    MODERN_VERSIONS,
+    OLDER_VERSIONS,
+    Peer,
+    carries_version,
+    classify,
+    peer_of,
+    unsupported_version,
+)
+from bridge.jsonrpc import Notification, Refusal, Request
 
 Headers = CIMultiDict[str] | CIMultiDictProxy[str]
+
+SESSION_HEADER: Final = "Mcp-Session-Id"
 
 TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """Methods whose `Mcp-Name` is the task id (Tasks extension, "Streamable HTTP")."""
@@ -85,40 +91,47 @@ def is_plain(content_encodings: Sequence[str]) -> bool:
     return all(coding.strip().lower() in ("", "identity") for coding in ",".join(content_encodings).split(","))
 
 
-def check_request(message: Request, headers: Headers) -> InboundModernRoute:
-    """The route of a request whose `_meta`, routing headers and version are in order.
+def is_modern(message: Request | Notification, headers: Headers) -> bool:
+    """Whether a message is of 2026-07-28 or claims to be; else it is of a revision that opens with a handshake.
+
+    What fits neither is taken for modern, whose checks say what is missing.
+    """
+    version = version_header(headers)
+    if carries_version(message) or version in MODERN_VERSIONS:
+        return True
+    return not (message.method == "initialize" or version in OLDER_VERSIONS or SESSION_HEADER in headers)
+
+
+def version_header(headers: Headers) -> str:
+    """The `MCP-Protocol-Version` header; empty if there is none."""
+    return headers.get(MCP_PROTOCOL_VERSION_HEADER, "").strip(" \t")
+
+
+def check_request(message: Request, headers: Headers) -> Peer:
+    """The client of a request whose `_meta`, routing headers and version are in order.
 
     Raises Refusal: -32602 for an incomplete `_meta`, -32020 for headers, -32022 for the version.
     """
-    body = {"method": message.method, "params": message.params}
-    verdict = classify_inbound_request(
-        body, headers={name: headers[name].strip(" \t") for name in _ROUTING_HEADERS if name in headers}
-    )
-    if isinstance(verdict, InboundLadderRejection) and verdict.code == INVALID_PARAMS:
-        # The handshake of older revisions lands here; its client should learn what to speak instead.
-        supported = {"supported": list(MODERN_PROTOCOL_VERSIONS)} if message.method == "initialize" else None
-        raise Refusal(verdict.code, verdict.message, request_id=message.id, data=supported or verdict.data)
+    verdict = classify(message, {name: headers[name].strip(" \t") for name in _ROUTING_HEADERS if name in headers})
+    if isinstance(verdict, Refusal) and verdict.code == INVALID_PARAMS:
+        raise verdict
     problem = _routing_problem(headers) or _task_name_problem(message, headers)
     if problem is not None:
         raise Refusal(HEADER_MISMATCH, problem, request_id=message.id)
-    if isinstance(verdict, InboundLadderRejection):
-        raise _refusal(verdict, message.id)
-    if not isinstance(verdict.client_capabilities, Mapping):
-        reason = f"params._meta[{CLIENT_CAPABILITIES_META_KEY!r}] must be an object"
-        raise Refusal(INVALID_PARAMS, reason, request_id=message.id)
-    return verdict
+    if isinstance(verdict, Refusal):
+        raise verdict
+    return peer_of(verdict, message)
 
 
-def check_notification(_message: Notification, headers: Headers) -> None:
+def check_notification(headers: Headers) -> None:
     """Raise Refusal unless the version header names a served version; no other is defined for notifications."""
     problem = _routing_problem(headers)
     if problem is None and MCP_PROTOCOL_VERSION_HEADER not in headers:
         problem = f"{MCP_PROTOCOL_VERSION_HEADER} header is missing"
     if problem is not None:
         raise Refusal(HEADER_MISMATCH, problem)
-    unsupported = unsupported_protocol_version_rejection(headers[MCP_PROTOCOL_VERSION_HEADER].strip(" \t"))
-    if unsupported is not None:
-        raise _refusal(unsupported, None)
+    if (version := version_header(headers)) not in MODERN_VERSIONS:
+        raise unsupported_version(version)
 
 
 def check_parameters(message: Request, schema: Mapping[str, Any], headers: Headers) -> None:
@@ -135,7 +148,7 @@ def check_parameters(message: Request, schema: Mapping[str, Any], headers: Heade
     stripped = CIMultiDict((name, value.strip(" \t")) for name, value in headers.items())
     rejection = validate_mcp_param_headers(schema, arguments or {}, stripped)
     if rejection is not None:
-        raise _refusal(rejection, message.id)
+        raise Refusal(rejection.code, rejection.message, request_id=message.id, data=rejection.data)
 
 
 def _routing_problem(headers: Headers) -> str | None:
@@ -158,7 +171,3 @@ def _task_name_problem(message: Request, headers: Headers) -> str | None:
     if decode_header_value(name.strip(" \t")) != task_id:
         return f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
     return None
-
-
-def _refusal(rejection: InboundLadderRejection, request_id: RequestId | None) -> Refusal:
-    return Refusal(rejection.code, rejection.message, request_id=request_id, data=rejection.data)

@@ -1,32 +1,38 @@
-"""Streamable HTTP of MCP 2026-07-28 on aiohttp: one path, one POST per message, nothing remembered between requests.
+"""Streamable HTTP on aiohttp: one path, one POST per message, nothing remembered between requests.
 
 The rungs follow the specification's order of refusals: origin, method, credentials, media types, size, JSON, envelope,
 headers, version; only then the SDK's kernel runs the method. Nothing of a body is read for a caller who is not known,
 and a refusal that leaves a body unread closes the connection, so that what is left of it can never be taken for the
 next request.
+
+A message that carries the version in its `_meta`, or names a modern one in its header, is of 2026-07-28. Older ones
+open with `initialize` and bring the session token that they got for it; without one they have declared nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.http import HttpProcessingError
-from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
-from mcp.server.runner import serve_one
-from mcp.shared.inbound import InboundModernRoute
-from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic import ValidationError
 
 from bridge.auth import Authenticator, Unauthenticated
-from bridge.exchange import Exchange, ExchangeDispatch
+from bridge.dispatch import Reply, dispatch, params_problem
+from bridge.envelope import MODERN_VERSIONS, OLDER_VERSIONS, Peer, unsupported_version
+from bridge.errors import BridgeError
+from bridge.exchange import Caller, Exchange
 from bridge.headers import (
+    SESSION_HEADER,
     Accepts,
     Headers,
     accepted,
@@ -34,12 +40,17 @@ from bridge.headers import (
     check_parameters,
     check_request,
     is_json,
+    is_modern,
     is_plain,
+    version_header,
 )
-from bridge.jsonrpc import Notification, Refusal, Request, encode, parse_message, result_response
+from bridge.jsonrpc import Notification, Refusal, Request, Response, encode, parse_message, result_response
+from bridge.older import OlderRevisions
 from bridge.origin import host_allowed, origin_allowed
-from bridge.sse import Answer, Reply
+from bridge.sse import Answer
 from workflows.kit.contract import MAX_DEPTH, Principal
+
+CHANNEL: Final = "http"
 
 log = logging.getLogger(__name__)
 
@@ -91,19 +102,28 @@ class HttpSettings:
     shutdown_grace_seconds: float = 1.0
 
 
-def mount_mcp(app: web.Application, server: Server[Any], settings: HttpSettings, authenticate: Authenticator) -> None:
+def mount_mcp(
+    app: web.Application,
+    server: Server[Any],
+    older: OlderRevisions,
+    settings: HttpSettings,
+    authenticate: Authenticator,
+) -> None:
     """Serve `server` at `settings.path` of `app`, and end its requests when `app` shuts down.
 
     `app` has to be run with `SERVER_OPTIONS`. The server's lifespan is not entered: its handlers own what they need.
     """
-    endpoint = _Endpoint(server, settings, authenticate)
+    endpoint = _Endpoint(server, older, settings, authenticate)
     app.router.add_route("*", settings.path, endpoint.handle, expect_handler=_check_expectation)
     app.on_shutdown.append(endpoint.close)
 
 
 class _Endpoint:
-    def __init__(self, server: Server[Any], settings: HttpSettings, authenticate: Authenticator) -> None:
+    def __init__(
+        self, server: Server[Any], older: OlderRevisions, settings: HttpSettings, authenticate: Authenticator
+    ) -> None:
         self._server = server
+        self._older = older
         self._settings = settings
         self._authenticate = authenticate
         self._running: set[asyncio.Task[Reply]] = set()
@@ -169,13 +189,19 @@ class _Endpoint:
         if not is_plain(request.headers.getall(hdrs.CONTENT_ENCODING, [])):
             raise Refusal(INVALID_REQUEST, "Content-Encoding is not supported; send the body uncompressed", status=415)
         message = parse_message(await self._body(request), max_depth=self._settings.max_depth)
-        if isinstance(message, Notification):
-            return self._acknowledge(message, request)
-        route = check_request(message, request.headers)
-        if self._server.get_request_handler(message.method) is None:
-            # Here, because the kernel checks the params of methods that it knows before it looks for a handler
-            raise Refusal(METHOD_NOT_FOUND, "Method not found", request_id=message.id, data=message.method)
-        return await self._answer(request, message, route, owner, accepts)
+        if isinstance(message, Response):
+            return await self._answered(message, request, owner)
+        if is_modern(message, request.headers):
+            if isinstance(message, Notification):
+                return self._acknowledge(message, request)
+            peer = check_request(message, request.headers)
+        elif isinstance(message, Request) and message.method == "initialize":
+            return self._initialize(message, owner)
+        else:
+            peer = self._session_peer(request, owner, accepts)
+            if isinstance(message, Notification):
+                return await self._older_notification(message, Caller(owner=owner, channel=CHANNEL, peer=peer))
+        return await self._answer(request, message, Caller(owner=owner, channel=CHANNEL, peer=peer), accepts)
 
     async def _body(self, request: web.Request) -> bytes:
         """Raises Refusal: 413 above the limit, 408 when the body takes too long, 400 when its framing is broken."""
@@ -205,7 +231,51 @@ class _Endpoint:
         """Accept a notification and drop it: this revision defines none over HTTP, where closing a stream cancels."""
         if self._server.get_request_handler(message.method) is not None:
             raise Refusal(INVALID_REQUEST, "This method is a request and needs an id")
-        check_notification(message, request.headers)
+        check_notification(request.headers)
+        return web.Response(status=202)
+
+    def _initialize(self, message: Request, owner: Principal) -> web.Response:
+        """The handshake of older revisions: its outcome goes to the client, as its session's id."""
+        try:
+            result, peer = self._older.initialize(message.params)
+        except ValidationError as invalid:
+            raise Refusal(INVALID_PARAMS, params_problem(invalid), request_id=message.id, status=200) from None
+        return web.Response(
+            body=encode(result_response(message.id, result)),
+            content_type="application/json",
+            headers={SESSION_HEADER: self._older.token(peer, owner)},
+        )
+
+    def _session_peer(self, request: web.Request, owner: Principal, accepts: Accepts) -> Peer:
+        """The client of an older revision. Raises Refusal: its session is over (404)."""
+        tokens = request.headers.getall(SESSION_HEADER, [])
+        version = version_header(request.headers)
+        if version and version not in OLDER_VERSIONS:
+            raise unsupported_version(version)
+        if len(tokens) > 1:
+            raise Refusal(INVALID_REQUEST, f"{SESSION_HEADER} header appears more than once")
+        if not tokens:
+            return Peer(version=version, capabilities={})
+        peer = self._older.peer(tokens[0].strip(" \t"), owner)
+        return peer if accepts.sse else replace(peer, capabilities={})  # questions need a stream
+
+    async def _older_notification(self, message: Notification, caller: Caller) -> web.Response:
+        if self._server.get_request_handler(message.method) is not None:
+            raise Refusal(INVALID_REQUEST, "This method is a request and needs an id")
+        if message.method == "notifications/cancelled":
+            with _refusing_outages():
+                await self._older.cancelled(message, caller)
+        return web.Response(status=202)
+
+    async def _answered(self, message: Response, request: web.Request, owner: Principal) -> web.Response:
+        """The answer to a request of ours, which only older revisions know."""
+        if version_header(request.headers) in MODERN_VERSIONS:
+            raise Refusal(
+                INVALID_REQUEST,
+                "JSON-RPC responses are not accepted; answers belong in tasks/update or in a retried call",
+            )
+        with _refusing_outages():
+            await self._older.answered(message, owner, CHANNEL)
         return web.Response(status=202)
 
     def _check_call(self, message: Request, headers: Headers) -> None:
@@ -217,57 +287,34 @@ class _Endpoint:
                 check_parameters(message, schema, headers)
 
     async def _answer(
-        self, request: web.Request, message: Request, route: InboundModernRoute, owner: Principal, accepts: Accepts
+        self, request: web.Request, message: Request, caller: Caller, accepts: Accepts
     ) -> web.StreamResponse:
         answer = Answer(
             request,
-            message.id,
             accepts,
             keep_alive_seconds=self._settings.keep_alive_seconds,
             write_seconds=self._settings.write_seconds,
         )
-        token = progress_token_from_params(message.params)
-        exchange = Exchange(owner=owner, channel="http", progress_token=token, send=answer.send)
+        exchange = Exchange(request_id=message.id, params=message.params, caller=caller, send=answer.send)
         transport = TransportContext(kind="streamable-http", can_send_request=False, headers=request.headers)
-        dispatch = ExchangeDispatch(exchange=exchange, request_id=message.id, transport=transport)
-        task = asyncio.create_task(self._run(message, route, dispatch, request.headers), name="mcp-request")
+        check = partial(self._check_call, message, request.headers) if caller.peer.modern else _unchecked
+        task = asyncio.create_task(dispatch(self._server, message, exchange, transport, check), name="mcp-request")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await answer.deliver(task, exchange)
 
-    async def _run(
-        self, message: Request, route: InboundModernRoute, dispatch: ExchangeDispatch, headers: Headers
-    ) -> Reply:
-        connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-        try:
-            self._check_call(message, headers)
-            result = await serve_one(
-                self._server, dispatch, message.method, message.params, connection=connection, lifespan_state=None
-            )
-            return Reply(encode(result_response(message.id, result)))
-        except Refusal as refusal:
-            return Reply(encode(refusal.to_json()), refusal.status)
-        except ValidationError as invalid:
-            return Reply.error(message.id, INVALID_PARAMS, _params_problem(invalid))
-        except Exception as failure:
-            error = handler_exception_to_error_data(failure)
-            try:
-                if error is not None:
-                    return Reply.error(message.id, error.code, error.message, error.data)
-            except (ValueError, TypeError) as unencodable:
-                failure = unencodable
-            log.exception("exchange.failed id=%.80r method=%.80r", message.id, message.method, exc_info=failure)
-            return Reply.error(message.id, INTERNAL_ERROR, "Internal server error")
+
+def _unchecked() -> None:
+    """Older revisions have no `Mcp-Param-*` headers."""
 
 
-def _params_problem(invalid: ValidationError) -> str:
-    """What is wrong with a request's params, naming the place, without repeating the value."""
-    first = invalid.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = list(map(str, first["loc"]))
-    if "inputResponses" in place[:-1]:  # a union: what it says is about one kind of answer of several
-        key = place[place.index("inputResponses") + 1]
-        return f"Invalid params: inputResponses: {key!r} is not an answer to any input request"
-    return f"Invalid params: {'.'.join(place)}: {first['msg']}"
+@contextmanager
+def _refusing_outages() -> Iterator[None]:
+    """What cannot be answered with a JSON-RPC response is refused by its status."""
+    try:
+        yield
+    except BridgeError as error:
+        raise Refusal(error.code, error.message, data=error.data, status=503) from None
 
 
 async def _check_expectation(request: web.Request) -> web.StreamResponse | None:

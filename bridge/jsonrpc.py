@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 messages as MCP 2026-07-28 restricts them: strict JSON in, plain ASCII JSON out.
+"""JSON-RPC 2.0 messages as MCP restricts them: strict JSON in, plain ASCII JSON out.
 
 One message is one JSON object (basic/index). Ids are strings or integers and are echoed with the same type and
 characters; an id that cannot be read is left out of the error, because the schema does not allow null. Whatever a
@@ -58,6 +58,18 @@ class Notification:
     """A message without an id; never answered."""
 
     method: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a client answers to a request of ours, which only revisions before 2026-07-28 know; `result` or an error."""
+
+    id: RequestId
+    result: dict[str, Any] | None
+
+
+Message = Request | Notification | Response
 
 
 def http_status(code: int) -> int:
@@ -84,7 +96,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def parse_message(raw: bytes, *, max_depth: int) -> Request | Notification:
+def parse_message(raw: bytes, *, max_depth: int) -> Message:
     """The message in `raw`, which may nest objects and arrays `max_depth` deep, itself included.
 
     Raises Refusal: -32700 for what is not JSON in UTF-8, -32600 for JSON that is not one message, -32602 for a request
@@ -92,28 +104,31 @@ def parse_message(raw: bytes, *, max_depth: int) -> Request | Notification:
     """
     document = _parse_json(raw, max_depth)
     if not isinstance(document, dict):
-        raise Refusal(INVALID_REQUEST, "The body must be one JSON-RPC message object; batches are not supported")
-    if "method" not in document and ("result" in document or "error" in document):
-        raise Refusal(
-            INVALID_REQUEST, "JSON-RPC responses are not accepted; answers belong in tasks/update or in a retried call"
-        )
+        raise Refusal(INVALID_REQUEST, "One JSON-RPC message object is expected; batches are not supported")
     request_id = _readable_id(document)
     if "id" in document and request_id is None:
         raise Refusal(INVALID_REQUEST, "The id must be a string or an integer")
-    version = document.get("jsonrpc")
-    if version != "2.0":
+    if document.get("jsonrpc") != "2.0":
         raise Refusal(INVALID_REQUEST, 'The jsonrpc member must be "2.0"', request_id=request_id)
+    if "method" not in document and ("result" in document or "error" in document):
+        return _response(document, request_id)
     method = document.get("method")
     if not isinstance(method, str):
         raise Refusal(INVALID_REQUEST, "The method must be a string", request_id=request_id)
-    params = document.get("params")
-    if request_id is None:
-        if "params" in document and not isinstance(params, dict):
-            raise Refusal(INVALID_REQUEST, "The params of a notification must be an object")
-        return Notification(method)
+    params = document.get("params", {})
     if not isinstance(params, dict):
-        raise Refusal(INVALID_PARAMS, "The params must be an object that carries _meta", request_id=request_id)
-    return Request(request_id, method, params)
+        if request_id is None:
+            raise Refusal(INVALID_REQUEST, "The params of a notification must be an object")
+        raise Refusal(INVALID_PARAMS, "The params must be an object", request_id=request_id)
+    return Notification(method, params) if request_id is None else Request(request_id, method, params)
+
+
+def _response(document: Mapping[str, Any], request_id: RequestId | None) -> Response:
+    """Raises Refusal without an id: the id of a response is the receiver's own, and errors do not answer responses."""
+    result = document.get("result")
+    if request_id is None or ("error" in document) == ("result" in document) or not isinstance(result, dict | None):
+        raise Refusal(INVALID_REQUEST, "A response has an id, and either a result object or an error")
+    return Response(request_id, result)
 
 
 def _parse_json(raw: bytes, max_depth: int) -> Any:
@@ -122,15 +137,15 @@ def _parse_json(raw: bytes, max_depth: int) -> Any:
         document = _DECODER.decode(text)
     except (ValueError, RecursionError):
         # ValueError also covers undecodable bytes, integers above the interpreter's digit limit, NaN and 1e400.
-        raise Refusal(PARSE_ERROR, "The body is not valid JSON in UTF-8") from None
+        raise Refusal(PARSE_ERROR, "The message is not valid JSON in UTF-8") from None
     if text.count("{") + text.count("[") > max_depth and _deeper_than(document, max_depth):
-        message = f"The body nests deeper than the limit of {max_depth} levels"
+        message = f"The message nests deeper than the limit of {max_depth} levels"
         raise Refusal(INVALID_REQUEST, message, request_id=_readable_id(document))
     if "\\ud" in text or "\\uD" in text:
         try:
             _check_unicode(document)
         except UnicodeEncodeError:
-            message = "The body contains a lone surrogate, which no UTF-8 text can carry"
+            message = "The message contains a lone surrogate, which no UTF-8 text can carry"
             raise Refusal(INVALID_REQUEST, message, request_id=_readable_id(document)) from None
     return document
 

@@ -23,13 +23,15 @@ class TasksModule:
     """The tools of a deployment and the activities that they use.
 
     `shared` names modules that Temporal's sandbox need not import anew for every run, because tests in the full sandbox
-    have shown that they are deterministic.
+    have shown that they are deterministic. `register_handlers` gives the bridge's MCP server more than tools
+    (`bridge.features`); a worker has no use for it.
     """
 
     name: str
     tasks: tuple[type[Task[Any, Any]], ...]
     activities: tuple[Callable[..., Any], ...]
     shared: tuple[str, ...] = ()
+    register_handlers: Callable[[Any], object] | None = None
 
 
 def load_tasks(name: str) -> TasksModule:
@@ -59,7 +61,16 @@ def load_tasks(name: str) -> TasksModule:
     shared = getattr(module, "SHARED", ())
     if not _is_list_of(shared, lambda item: isinstance(item, str)) or isinstance(shared, str):
         raise SettingsError(f"--tasks {name}: SHARED, if the module has it, is a list of module names")
-    return TasksModule(name=name, tasks=tuple(tasks), activities=tuple(activities or ()), shared=tuple(shared))
+    register_handlers = getattr(module, "register_handlers", None)
+    if register_handlers is not None and not callable(register_handlers):
+        raise SettingsError(f"--tasks {name}: register_handlers, if the module has it, is a function of the MCP server")
+    return TasksModule(
+        name=name,
+        tasks=tuple(tasks),
+        activities=tuple(activities or ()),
+        shared=tuple(shared),
+        register_handlers=register_handlers,
+    )
 
 
 def _is_list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:

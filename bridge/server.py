@@ -6,41 +6,64 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolRequestParams, PaginatedRequestParams, RequestParams
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    RequestParams,
+)
 
 from bridge.calls import Calls
-from bridge.capabilities import TASKS_EXTENSION
 from bridge.catalog import Catalog
+from bridge.degrade import shown_tool
+from bridge.envelope import SERVED_VERSIONS
 from bridge.errors import BridgeError
 from bridge.exchange import Exchange
-from bridge.tasks import Context, TaskParams, Tasks
+from bridge.features import CACHE_HINTS, BridgeServer, RegisterHandlers, cacheable, capabilities
+from bridge.histories import Histories
+from bridge.resources import Resources
+from bridge.tasks import Context, TaskParams, Tasks, exchange_of
 
 SERVER_NAME: Final = "mcp-temporal-tasks"
-SUPPORTED_VERSIONS: Final = ("2026-07-28",)
-
-CATALOG_TTL_MS: Final = 60_000
-"""How long a client may keep the tool list and our capabilities: they change only when the bridge is started anew."""
 
 ParamsT = TypeVar("ParamsT", bound=RequestParams)
-Handler = Callable[[Context, ParamsT], Awaitable[dict[str, Any]]]
+Handler = Callable[[Context, ParamsT], Awaitable[HandlerResult]]
 
 
-def build_server(catalog: Catalog, calls: Calls, tasks: Tasks, security: RequestStateSecurity) -> Server[Any]:
-    """The server with every method that this bridge serves."""
-    server: Server[Any] = Server(SERVER_NAME, version=version(SERVER_NAME), get_tool_input_schema=catalog.input_schema)
+def build_server(
+    catalog: Catalog,
+    calls: Calls,
+    tasks: Tasks,
+    histories: Histories,
+    security: RequestStateSecurity,
+    register: RegisterHandlers | None = None,
+) -> Server[Any]:
+    """The server with every method that this bridge serves; `register` is the tasks module's `register_handlers`.
+
+    Raises:
+        SettingsError: The tasks module registers what it may not.
+    """
+    server = BridgeServer(
+        SERVER_NAME,
+        version=version(SERVER_NAME),
+        get_tool_input_schema=catalog.input_schema,
+        cache_hints=CACHE_HINTS,
+    )
     server.middleware.append(RequestStateBoundary(security, default_audience=SERVER_NAME))
 
     async def discover(context: Context, _params: RequestParams) -> dict[str, Any]:
         # Our own: the SDK's would claim listChanged for everything once subscriptions are served
         return {
             "resultType": "complete",
-            "supportedVersions": list(SUPPORTED_VERSIONS),
-            "capabilities": {"tools": {}, "extensions": {TASKS_EXTENSION: {}}},
-            **_cacheable(),
+            "supportedVersions": list(SERVED_VERSIONS),
+            "capabilities": capabilities(server, context.protocol_version),
+            **({"instructions": server.instructions} if server.instructions else {}),
+            **cacheable(),
         }
 
     async def list_tools(context: Context, params: PaginatedRequestParams) -> dict[str, Any]:
@@ -48,7 +71,10 @@ def build_server(catalog: Catalog, calls: Calls, tasks: Tasks, security: Request
             tools, following = catalog.page(params.cursor)
         except ValueError:
             raise MCPError(INVALID_PARAMS, "params.cursor is not one that this server gave out") from None
-        page = {"resultType": "complete", "tools": tools, **_cacheable()}
+        peer = exchange_of(context).peer
+        if not peer.modern:
+            tools = [shown_tool(peer.version, tool) for tool in tools]
+        page = {"resultType": "complete", "tools": tools, **cacheable()}
         return page if following is None else page | {"nextCursor": following}
 
     def serve(method: str, params: type[ParamsT], handler: Handler[ParamsT]) -> None:
@@ -60,6 +86,12 @@ def build_server(catalog: Catalog, calls: Calls, tasks: Tasks, security: Request
     serve("tasks/get", TaskParams, tasks.get)
     serve("tasks/update", TaskParams, tasks.update)
     serve("tasks/cancel", TaskParams, tasks.cancel)
+    if register is not None:
+        server.extend(register)
+    resources = Resources(histories, server)
+    serve("resources/list", PaginatedRequestParams, resources.list)
+    serve("resources/templates/list", PaginatedRequestParams, resources.templates)
+    serve("resources/read", ReadResourceRequestParams, resources.read)
     return server
 
 
@@ -71,14 +103,10 @@ def bound_principal(context: ServerRequestContext[Any, Exchange]) -> str | None:
     return f"{owner.issuer}\0{owner.subject}"
 
 
-def _cacheable() -> dict[str, Any]:
-    return {"ttlMs": CATALOG_TTL_MS, "cacheScope": "public"}
-
-
 def _translated(handler: Handler[ParamsT]) -> Handler[ParamsT]:
     """`handler` with our errors as the SDK's, which the transport writes."""
 
-    async def translated(context: Context, params: ParamsT) -> dict[str, Any]:
+    async def translated(context: Context, params: ParamsT) -> HandlerResult:
         try:
             return await handler(context, params)
         except BridgeError as error:

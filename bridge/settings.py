@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -92,6 +93,7 @@ class BridgeSettings(_Settings):
 
     LOOPBACK_NAMES: ClassVar[frozenset[str]] = frozenset({"localhost"})
 
+    catalog: Path | None = Field(None, description="the path of a catalog file, e.g. tools.toml")
     host: str = Field("127.0.0.1", min_length=1, description="an address to bind, e.g. 127.0.0.1")
     port: int = Field(8000, ge=0, le=65535, description="a TCP port from 0 to 65535, where 0 means any free one")
     path: str = Field("/mcp", pattern=r"^(/[A-Za-z0-9._~-]+)+$", description="a URL path such as /mcp")
@@ -118,11 +120,26 @@ class BridgeSettings(_Settings):
         le=30 * 86400,
         description="seconds from 1 to 2592000 that a caller without a task handle has to answer",
     )
+    longest_call_seconds: int = Field(
+        3600, ge=1, le=86400, description="seconds from 1 to 86400 that one call may wait for its result"
+    )
+
+    @property
+    def offers_tasks(self) -> bool:
+        """Whether the tools of the tasks module are offered: a catalog takes the place of the sample tools, not of a
+        module that was named.
+        """
+        return self.catalog is None or "tasks" in self.model_fields_set
 
     @property
     def answer_window(self) -> timedelta:
         """How long a question waits for a caller that holds no task handle; a tool may lengthen it."""
         return timedelta(seconds=self.answer_window_seconds)
+
+    @property
+    def longest_call(self) -> timedelta:
+        """How long a caller who gets no task is kept waiting in one request."""
+        return timedelta(seconds=self.longest_call_seconds)
 
     @property
     def on_loopback(self) -> bool:

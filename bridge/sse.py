@@ -2,9 +2,9 @@
 
 The choice is made late, because once a stream is open its status is 200 and the statuses that the specification fixes
 for errors are lost (basic/transports/streamable-http). JSON it is, unless a notification or a long silence has opened
-the stream before. Streams cannot be resumed: events carry no ids, and the stream ends with the response. A client that
-goes away cancels its request; whether it went is learned from the handler's own cancellation or from a failed write,
-and both end in `Exchange.undelivered`.
+the stream before. Streams cannot be resumed: events carry no ids, and the stream ends with the response. Whether the
+client went away is learned from the handler's own cancellation or from a failed write; what that means is the
+exchange's affair (`Exchange.left`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
-from mcp_types import INTERNAL_ERROR
 
+from bridge.dispatch import Reply, interrupted
 from bridge.exchange import Exchange
 from bridge.headers import Accepts
-from bridge.jsonrpc import RequestId, encode, error_response, http_status
+from bridge.jsonrpc import encode
 
 log = logging.getLogger(__name__)
 
@@ -37,19 +37,6 @@ _STREAM_HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An encoded JSON-RPC response and the HTTP status it has as a JSON body."""
-
-    body: bytes
-    status: int = 200
-
-    @classmethod
-    def error(cls, request_id: RequestId, code: int, message: str, data: Any = None) -> Reply:
-        """The reply for an error. Raises ValueError or TypeError if `data` is not JSON."""
-        return cls(encode(error_response(request_id, code, message, data)), http_status(code))
-
-
 def event(body: bytes) -> bytes:
     """One SSE event. `body` is one line of ASCII, so nothing in it can end the event early."""
     return b"event: message\ndata: " + body + b"\n\n"
@@ -61,14 +48,12 @@ class Answer:
     def __init__(
         self,
         request: web.Request,
-        request_id: RequestId,
         accepts: Accepts,
         *,
         keep_alive_seconds: float,
         write_seconds: float,
     ) -> None:
         self._request = request
-        self._request_id = request_id
         self._accepts = accepts
         self._keep_alive_seconds = keep_alive_seconds
         self._write_seconds = write_seconds
@@ -77,7 +62,7 @@ class Answer:
         self._response: web.StreamResponse | None = None
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a notification, opening the stream; returns once it is written, or at once if it cannot be.
+        """Write a message, opening the stream; returns once it is written, or at once if it cannot be.
 
         Raises ValueError or TypeError if `message` is not JSON.
         """
@@ -95,7 +80,8 @@ class Answer:
         handler.add_done_callback(lambda _: self._events.put_nowait(None))
         try:
             await self._relay()
-            response = await self._finish(self._reply(handler))
+            reply = interrupted(exchange) if handler.cancelled() else handler.result()
+            response = await self._finish(reply)
         except ConnectionError:
             await _uninterrupted(self._abandon(handler, exchange))
             return self._response or web.Response()  # aiohttp finds the connection closed, and says nothing
@@ -126,15 +112,6 @@ class Answer:
                 await self._stream(outgoing.event)
             finally:
                 outgoing.release()
-
-    def _reply(self, handler: asyncio.Task[Reply]) -> Reply:
-        if not handler.cancelled():
-            return handler.result()
-        # Not by this client: the server shuts down, or something below the handler was cancelled.
-        log.warning("exchange.interrupted id=%.80r", self._request_id)
-        return Reply.error(
-            self._request_id, INTERNAL_ERROR, "The request was interrupted. Send it again.", {"retryAfterMs": 1000}
-        )
 
     async def _finish(self, reply: Reply) -> web.StreamResponse:
         if self._response is None and (self._accepts.json or reply.status != 200):
@@ -171,9 +148,9 @@ class Answer:
         handler.cancel()
         _, running = await asyncio.wait({handler}, timeout=WIND_DOWN_SECONDS)
         if running:
-            log.error("exchange.cancellation_ignored id=%.80r seconds=%s", self._request_id, WIND_DOWN_SECONDS)
-        log.info("exchange.undelivered id=%.80r", self._request_id)
-        await exchange.undelivered()
+            log.error("exchange.cancellation_ignored id=%.80r seconds=%s", exchange.request_id, WIND_DOWN_SECONDS)
+        log.info("exchange.left id=%.80r", exchange.request_id)
+        await exchange.left()
 
     def _close(self) -> None:
         """From here on notifications are dropped, the queued ones included."""

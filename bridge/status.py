@@ -80,8 +80,8 @@ TaskState = Live | Terminal
 class OutcomeRules:
     """What a tool's declaration says about its ends.
 
-    `declared_errors` are types of application errors that activities raise for the model to read; `plain_result` says
-    that a result is never a CallToolResult, even where it looks like one.
+    `declared_errors` are types of application errors that are raised for the model to read, by activities or by the
+    workflow itself; `plain_result` says that a result is never a CallToolResult, even where it looks like one.
     """
 
     declared_errors: frozenset[str] = frozenset()
@@ -127,7 +127,7 @@ def _failure_outcome(
             return _failed(failure.message or "The task expired")
         if failure.type == JSONRPC_ERROR:
             return _json_rpc_error(failure)
-        if failure.type == TOOL_ERROR:
+        if failure.type == TOOL_ERROR or failure.type in rules.declared_errors:
             return Outcome("completed", result=_tool_error(failure))
     if cancel_requested:
         return _failed("The task failed while stopping")

@@ -18,9 +18,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, RequestParams
 from pydantic import ConfigDict
 
-from bridge.capabilities import declared_capabilities, require_askable, require_tasks
+from bridge.capabilities import require_askable, require_tasks
 from bridge.errors import TooLarge
-from bridge.exchange import Exchange
+from bridge.exchange import Caller, Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
 from bridge.status import Live
@@ -61,7 +61,7 @@ class Tasks:
         responses = (context.params or {}).get("inputResponses")
         if not isinstance(responses, Mapping):
             raise MCPError(INVALID_PARAMS, "params.inputResponses must be an object of answers by key")
-        await self.deliver(task_id, responses, exchange_of(context))
+        await self.deliver(task_id, responses, exchange_of(context).caller)
         return dict(ACKNOWLEDGED)
 
     async def cancel(self, context: Context, _params: TaskParams) -> dict[str, Any]:
@@ -73,14 +73,14 @@ class Tasks:
             await self._gateway.request_cancel(task_id, self._gateway.owner_hash(exchange.owner))
         return dict(ACKNOWLEDGED)
 
-    async def deliver(self, task_id: str, responses: Mapping[str, Any], exchange: Exchange) -> None:
+    async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> None:
         """Send the answers to outstanding questions to the task; others are ignored, as the extension wants it.
 
         Raises:
             MCPError: -32602, naming key and reason, if an answer does not fit its question; nothing is sent then.
             BridgeError: No such task for this owner, or Temporal is away.
         """
-        state = await self._reader.read(task_id, exchange.owner)
+        state = await self._reader.read(task_id, caller.owner)
         if not isinstance(state, Live):
             return
         # A question that nobody can be asked about now may be what is answered; the workflow checks again and ignores
@@ -89,7 +89,7 @@ class Tasks:
         fitting = fitting_answers(state.input_requests or {}, responses) if known else bounded_answers(responses)
         if not fitting:
             return
-        actor = Actor(**exchange.owner.model_dump(), channel=exchange.channel)
+        actor = Actor(**caller.owner.model_dump(), channel=caller.channel)
         if await self._gateway.signal_update(
             task_id, UpdateSignal(responses=fitting, actor=actor, at=datetime.now(UTC))
         ):
@@ -129,7 +129,7 @@ def task_id_of(context: Context) -> str:
 
 
 def _gate(context: Context) -> Mapping[str, Any]:
-    capabilities = declared_capabilities(context.params)
+    capabilities = exchange_of(context).peer.capabilities
     require_tasks(capabilities)
     return capabilities
 

@@ -135,7 +135,6 @@ async def roll_back_release(request: Switch) -> None:
         "of exactly that, switches, checks the application's health, and rolls back if it is not well."
     ),
     annotations={"destructiveHint": True, "idempotentHint": True, "openWorldHint": False},
-    task="required",
     lifetime=timedelta(days=7),
     client_capabilities={"elicitation": {}},
 )

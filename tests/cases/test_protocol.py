@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from bridge.catalog import Catalog
+from bridge.catalog import Catalog, Tool
 from tests.cases.client import FORMS, FULL, TASKS, McpClient, Reply, accept, sentinel
 from tests.fixtures.case_parts import Value
 from tests.support import unique
@@ -626,7 +626,7 @@ async def test_a_task_is_flat_and_has_the_members_of_its_status_alone(
 
 
 async def test_the_tool_list_is_paged_whole_and_in_order() -> None:
-    catalog = Catalog([_generated(number) for number in range(250)], "queue")
+    catalog = Catalog(Tool.of(_generated(number).declaration, "queue") for number in range(250))
     names, cursor = list[str](), None
     for _ in range(3):
         page, cursor = catalog.page(cursor)

@@ -98,7 +98,7 @@ class Bridge:
             task_id=task_id,
             workflow_type=workflow,
             task_queue=self.queue,
-            arguments=arguments,
+            arguments=[arguments],
             memo=self.memo(**memo),
             title="A tool",
             signal=signal,

@@ -146,7 +146,7 @@ async def test_a_timed_out_run_is_a_failed_task(bridge: Bridge) -> None:
         task_id=task,
         workflow_type="mute",
         task_queue=bridge.queue,
-        arguments={},
+        arguments=[{}],
         memo=bridge.memo(),
         execution_timeout=timedelta(seconds=1),
     )

@@ -43,7 +43,7 @@ async def test_an_id_in_use_starts_no_second_run(served: Bridge) -> None:
 
     async def again() -> bool:
         return await served.gateway.start(
-            task_id=task, workflow_type="ender", task_queue=served.queue, arguments={}, memo=served.memo()
+            task_id=task, workflow_type="ender", task_queue=served.queue, arguments=[{}], memo=served.memo()
         )
 
     assert await again() is False
@@ -84,7 +84,7 @@ async def test_a_memo_that_is_too_large_is_refused_by_temporal_and_reads_the_sam
 async def test_a_request_that_temporal_refuses_is_not_worth_a_retry(bridge: Bridge) -> None:
     with pytest.raises(EngineRefused) as caught:
         await bridge.gateway.start(
-            task_id="x" * 1100, workflow_type="ender", task_queue=bridge.queue, arguments={}, memo=bridge.memo()
+            task_id="x" * 1100, workflow_type="ender", task_queue=bridge.queue, arguments=[{}], memo=bridge.memo()
         )
     assert (caught.value.code, caught.value.data) == (-32603, None)
 

@@ -121,7 +121,7 @@ async def test_a_start_whose_answer_was_lost_starts_one_run(
     with caplog.at_level(logging.INFO):
         starting = asyncio.create_task(
             remote.gateway.start(
-                task_id=task, workflow_type="mute", task_queue=bridge.queue, arguments={}, memo=bridge.memo()
+                task_id=task, workflow_type="mute", task_queue=bridge.queue, arguments=[{}], memo=bridge.memo()
             )
         )
 

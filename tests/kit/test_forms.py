@@ -11,7 +11,7 @@ import pytest
 from pydantic import AnyUrl, BaseModel, Field, create_model
 
 from workflows.kit import Form
-from workflows.kit.forms import choice_schema, content_problem
+from workflows.kit.forms import check_schema, choice_schema, content_problem
 
 
 class Colour(StrEnum):
@@ -187,3 +187,11 @@ class Mail(Form):
 @pytest.mark.parametrize(("value", "fits"), [("a@b.example", True), ("a b@c.d", False), ("a@b", False), ("", False)])
 def test_an_email_must_look_like_one(value: str, fits: bool) -> None:
     assert (content_problem(Mail.requested_schema(), {"to": value}) is None) is fits
+
+
+def test_the_deprecated_names_of_an_enum_may_be_asked_for_one_for_each_value() -> None:
+    """`enumNames` is how revisions before 2025-11-25 title the values (LegacyTitledEnumSchema)."""
+    field = {"type": "string", "enum": ["a", "b"], "enumNames": ["First", "Second"]}
+    check_schema("Old", {"type": "object", "properties": {"field": field}})
+    with pytest.raises(TypeError, match=r"Old\.field: enumNames"):
+        check_schema("Old", {"type": "object", "properties": {"field": {**field, "enumNames": ["First"]}}})

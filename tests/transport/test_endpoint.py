@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.auth import LOCAL_OWNER, static_bearer
+from bridge.envelope import SERVED_VERSIONS
 from bridge.http import HttpSettings
 from tests.transport.toy import META, VERSION, Served, call, discover, get_task, rpc, serving
 
@@ -207,7 +208,7 @@ async def test_headers_are_compared_before_the_version_is(served: Served) -> Non
     assert (await served.post(message)).error == (400, -32020, 1)
     response = await served.post(message, {"MCP-Protocol-Version": "v999.0.0"})
     assert response.error == (400, -32022, 1)
-    assert response.json["error"]["data"] == {"supported": [VERSION], "requested": "v999.0.0"}
+    assert response.json["error"]["data"] == {"supported": list(SERVED_VERSIONS), "requested": "v999.0.0"}
 
 
 @pytest.mark.parametrize("header", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
@@ -284,11 +285,11 @@ async def test_a_method_that_is_not_implemented_is_not_found(served: Served, met
     )
 
 
-async def test_the_handshake_of_older_revisions_is_told_what_is_spoken(served: Served) -> None:
-    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+async def test_a_message_that_names_no_revision_is_told_what_is_spoken(served: Served) -> None:
+    message = {"jsonrpc": "2.0", "id": 0, "method": "tools/list"}
     response = await served.post(message, {"MCP-Protocol-Version": None, "Mcp-Method": None})
     assert response.error == (400, -32602, 0)
-    assert response.json["error"]["data"] == {"supported": [VERSION]}
+    assert response.json["error"]["data"] == {"supported": list(SERVED_VERSIONS)}
 
 
 async def test_an_extension_method_reaches_its_handler_with_the_owner(served: Served) -> None:
@@ -300,7 +301,8 @@ async def test_an_extension_method_reaches_its_handler_with_the_owner(served: Se
 async def test_handlers_see_the_exchange(served: Served) -> None:
     await served.post(call("echo", progress="p"))
     exchange = served.toy.exchanges[0]
-    assert (exchange.owner, exchange.channel, exchange.progress_token) == (LOCAL_OWNER, "http", "p")
+    assert (exchange.owner, exchange.caller.channel, exchange.progress_token) == (LOCAL_OWNER, "http", "p")
+    assert exchange.peer.capabilities == META["io.modelcontextprotocol/clientCapabilities"]
 
 
 async def test_a_task_result_of_a_tool_call_passes_unsieved(served: Served) -> None:

@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
-from bridge.jsonrpc import Notification, Refusal, Request, encode, error_response, parse_message, result_response
+from bridge.jsonrpc import (
+    Message,
+    Notification,
+    Refusal,
+    Request,
+    Response,
+    encode,
+    error_response,
+    parse_message,
+    result_response,
+)
 
 LIMIT = 128
 
 
-def parse(text: str | bytes) -> Request | Notification:
+def parse(text: str | bytes) -> Message:
     return parse_message(text.encode() if isinstance(text, str) else text, max_depth=LIMIT)
 
 
@@ -60,9 +70,18 @@ def test_batches_are_refused(text: str) -> None:
     assert refusal(text) == (400, -32600, "absent")
 
 
-@pytest.mark.parametrize("member", ['"result":{}', '"error":{"code":1,"message":"m"}'])
-def test_responses_are_refused(member: str) -> None:
-    assert refusal(f'{{"jsonrpc":"2.0","id":7,{member}}}') == (400, -32600, "absent")
+@pytest.mark.parametrize(
+    ("member", "result"), [('"result":{"a":1}', {"a": 1}), ('"error":{"code":1,"message":"m"}', None)]
+)
+def test_responses_carry_their_id_and_their_result(member: str, result: dict[str, int] | None) -> None:
+    assert parse(f'{{"jsonrpc":"2.0","id":7,{member}}}') == Response(7, result)
+
+
+@pytest.mark.parametrize(
+    "members", ['"result":{}', '"id":7,"result":[]', '"id":7,"result":{},"error":{}', '"id":null,"result":{}']
+)
+def test_malformed_responses_are_refused_without_an_id(members: str) -> None:
+    assert refusal(f'{{"jsonrpc":"2.0",{members}}}') == (400, -32600, "absent")
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe", b'{"a":"\xe9"}', "{}".encode("utf-16"), b'"\xed\xa0\x80"'])
@@ -134,8 +153,8 @@ def test_params_that_are_no_object_are_invalid_params_with_the_id(params: str) -
     assert refusal(with_params(params)) == (400, -32602, 7)
 
 
-def test_missing_params_are_invalid_params_with_the_id() -> None:
-    assert refusal('{"jsonrpc":"2.0","id":7,"method":"m"}') == (400, -32602, 7)
+def test_missing_params_are_none() -> None:
+    assert parse('{"jsonrpc":"2.0","id":7,"method":"m"}') == Request(7, "m", {})
 
 
 @pytest.mark.parametrize("version", ['"jsonrpc":"1.0",', '"jsonrpc":2.0,', '"jsonrpc":null,', ""])
@@ -149,8 +168,8 @@ def test_a_method_that_is_no_string_is_an_invalid_request_with_the_id(method: st
 
 
 def test_a_message_without_an_id_is_a_notification() -> None:
-    assert parse('{"jsonrpc":"2.0","method":"n"}') == Notification("n")
-    assert parse('{"jsonrpc":"2.0","method":"n","params":{}}') == Notification("n")
+    assert parse('{"jsonrpc":"2.0","method":"n"}') == Notification("n", {})
+    assert parse('{"jsonrpc":"2.0","method":"n","params":{}}') == Notification("n", {})
 
 
 @pytest.mark.parametrize("params", ["[]", "null", '"s"'])

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from aiohttp import web
@@ -17,8 +18,12 @@ from mcp_types import ListToolsResult, RequestParams, Tool
 from pydantic import Field
 
 from bridge.auth import Authenticator, no_authentication
-from bridge.exchange import Exchange
+from bridge.exchange import Caller, Exchange
 from bridge.http import SERVER_OPTIONS, HttpSettings, mount_mcp
+from bridge.jsonrpc import RequestId
+from bridge.older import OlderRevisions
+from bridge.seal import Seal
+from workflows.kit.contract import Principal
 
 VERSION = "2026-07-28"
 META = {
@@ -30,6 +35,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "echo": {"type": "object"},
     "route": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}},
 }
+
+SESSIONS = Seal(["s" * 32], "session", timedelta(hours=1))
+QUESTIONS = Seal(["s" * 32], "question", timedelta(hours=1))
 
 
 class CallParams(RequestParams):
@@ -50,6 +58,10 @@ class Toy:
     ended: list[str] = field(default_factory=list)
     undone: list[str] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    delivered: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)
+    deliveries_fail: Exception | None = None
+    cancelled_tasks: list[str] = field(default_factory=list)
+    cancelled_requests: list[tuple[str | None, RequestId]] = field(default_factory=list)
     release: asyncio.Event = field(default_factory=asyncio.Event)
     short: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,6 +75,28 @@ class Toy:
         server.add_request_handler("tools/call", CallParams, self.call)
         server.add_request_handler("tasks/get", TaskParams, self.get_task)
         return server
+
+    def older(self) -> OlderRevisions:
+        async def deliver(task_id: str, responses: Mapping[str, Any], caller: Caller) -> None:
+            if self.deliveries_fail is not None:
+                raise self.deliveries_fail
+            self.delivered.append((task_id, dict(responses), caller.channel))
+
+        async def cancel_task(task_id: str, _owner: Principal) -> None:
+            self.cancelled_tasks.append(task_id)
+
+        async def cancel_request(request_id: RequestId, caller: Caller) -> None:
+            self.cancelled_requests.append((caller.peer.session, request_id))
+
+        return OlderRevisions(
+            sessions=SESSIONS,
+            question_ids=QUESTIONS,
+            deliver=deliver,
+            cancel_task=cancel_task,
+            cancel_request=cancel_request,
+            capabilities={"tools": {}},
+            server_info={"name": "toy", "version": "1"},
+        )
 
     def schema(self, name: str) -> dict[str, Any] | None:
         if name == "no_schema":
@@ -100,6 +134,9 @@ class Toy:
     async def run(self, exchange: Exchange, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         match name:
             case "wait":
+                await self.release.wait()
+            case "ask":
+                await exchange.request("ask-1", "elicitation/create", {"message": "Well?"})
                 await self.release.wait()
             case "wait_shortly":
                 await self.short.wait()
@@ -174,7 +211,7 @@ async def serving(
     """The toy server on a free loopback port."""
     toy = Toy()
     app = web.Application()
-    mount_mcp(app, toy.server(), settings or HttpSettings(), authenticate)
+    mount_mcp(app, toy.server(), toy.older(), settings or HttpSettings(), authenticate)
     runner = web.AppRunner(app, access_log=None, **(SERVER_OPTIONS | options))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

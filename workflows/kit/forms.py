@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from .contract import cut
 
 _SCALAR_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
-    "string": frozenset({"minLength", "maxLength", "format", "enum", "oneOf"}),
+    "string": frozenset({"minLength", "maxLength", "format", "enum", "enumNames", "oneOf"}),
     "number": frozenset({"minimum", "maximum"}),
     "integer": frozenset({"minimum", "maximum"}),
     "boolean": frozenset(),
@@ -149,6 +149,8 @@ def _primitive(form: str, name: str, prop: dict[str, Any]) -> dict[str, Any]:
         prop = {**prop, "items": {k: v for k, v in items.items() if k in {"type", "enum", "anyOf"}}}
     elif not all(isinstance(value, str) for value in prop.get("enum", ())):
         raise TypeError(f"{form}.{name}: an enum field must have string values")
+    elif len(prop.get("enumNames", prop.get("enum", ()))) != len(prop.get("enum", ())):
+        raise TypeError(f"{form}.{name}: enumNames must have a name for each value of enum")
     return prop
 
 

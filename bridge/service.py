@@ -1,0 +1,121 @@
+"""The bridge's parts put together, for any transport.
+
+No state that matters lives here: every replica with the same settings answers for every task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateSecurity
+
+from bridge.calls import Calls
+from bridge.catalog import Catalog, Tool
+from bridge.catalog_file import read_catalog
+from bridge.envelope import OLDER_VERSIONS
+from bridge.errors import TaskNotFound
+from bridge.features import capabilities
+from bridge.gateway import Gateway
+from bridge.histories import Histories
+from bridge.loading import load_tasks
+from bridge.older import SESSION_LIFETIME, OlderRevisions
+from bridge.reader import Reader
+from bridge.seal import Seal
+from bridge.server import bound_principal, build_server
+from bridge.settings import BridgeSettings, temporal_connect_config
+from bridge.starts import Starts
+from bridge.task_ids import TaskIds
+from bridge.tasks import Tasks
+from workflows.kit.contract import Principal
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What a transport serves."""
+
+    server: Server[Any]
+    older: OlderRevisions
+    gateway: Gateway
+
+
+@asynccontextmanager
+async def running_service(settings: BridgeSettings) -> AsyncIterator[Service]:
+    """The bridge with these settings, but for its transport.
+
+    Temporal is connected to at the first call, so the bridge starts while Temporal is away, and answers that it is.
+
+    Raises:
+        SettingsError: The tasks module, the catalog file or Temporal's settings cannot be used.
+    """
+    catalog = offered(settings)
+    keys = _sealing_keys(settings)
+    gateway = await Gateway.connect(
+        temporal_connect_config(), owner_key=hmac.digest(keys[0].encode(), b"owner", hashlib.sha256)
+    )
+    reader = Reader(gateway, catalog.outcome_rules)
+    tasks = Tasks(gateway, reader)
+    starts = Starts(gateway, TaskIds(keys), settings.answer_window)
+    window = _longest_window(catalog, settings)
+    question_ids = Seal(keys, "question", window)
+    calls = Calls(
+        catalog, gateway, reader, tasks, starts, question_ids=question_ids, longest_wait=settings.longest_call
+    )
+    security = RequestStateSecurity(keys=keys, ttl=window.total_seconds(), bind_principal=bound_principal)
+    register = load_tasks(settings.tasks).register_handlers if settings.offers_tasks else None
+    server = build_server(catalog, calls, tasks, Histories(gateway, reader), security, register)
+
+    async def cancel_task(task_id: str, owner: Principal) -> None:
+        with suppress(TaskNotFound):
+            await gateway.request_cancel(task_id, gateway.owner_hash(owner))
+
+    older = OlderRevisions(
+        sessions=Seal(keys, "session", SESSION_LIFETIME),
+        question_ids=question_ids,
+        deliver=tasks.deliver,
+        cancel_task=cancel_task,
+        cancel_request=starts.cancel_request,
+        capabilities=capabilities(server, OLDER_VERSIONS[0]),
+        server_info=server.server_info_stamp,
+    )
+    try:
+        yield Service(server=server, older=older, gateway=gateway)
+    finally:
+        await reader.close()
+        await starts.close()
+
+
+def offered(settings: BridgeSettings) -> Catalog:
+    """All tools of this deployment: those of the tasks module, then those of the catalog file.
+
+    Raises:
+        SettingsError: One of them cannot be loaded, or two tools have one name.
+    """
+    tasks = load_tasks(settings.tasks).tasks if settings.offers_tasks else ()
+    others = read_catalog(settings.catalog) if settings.catalog else ()
+    return Catalog([*(Tool.of(task.declaration, settings.task_queue) for task in tasks), *others])
+
+
+def _sealing_keys(settings: BridgeSettings) -> list[str]:
+    """The key ring; a bridge that said that it is alone may make a key that ends with it."""
+    if settings.sealing_keys:
+        return [key.get_secret_value() for key in settings.sealing_keys]
+    log.info("sealing.ephemeral_key: questions of callers without a task handle do not outlive this process")
+    return [secrets.token_hex(32)]
+
+
+def _longest_window(catalog: Catalog, settings: BridgeSettings) -> timedelta:
+    """A sealed state is good for as long as the question that it belongs to may wait; the run itself keeps the exact
+    time.
+    """
+    return max([settings.answer_window, *(tool.answer_window or timedelta(0) for tool in catalog)])

@@ -1,0 +1,220 @@
+"""The start of a call's run, and its undoing: a run whose caller never learned of it must not go on.
+
+Until the answer of a call has reached its client, the run is that call's work. Two kinds of calls are found again
+without an answer, and are not undone: those with a creation key, which may be repeated, and, when only the connection
+is lost, those of older revisions (`Exchange.left`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from bridge.call import Call
+from bridge.capabilities import bounded
+from bridge.catalog import Tool
+from bridge.errors import BridgeError, EngineUnavailable, TaskNotFound, TooLarge
+from bridge.exchange import Caller
+from bridge.gateway import Gateway
+from bridge.jsonrpc import RequestId
+from bridge.task_ids import TaskIds, random_id
+from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
+from workflows.kit.declaration import milliseconds
+
+log = logging.getLogger(__name__)
+
+CALL_LIFETIME: Final = timedelta(days=1)
+"""Longest life of a run whose caller holds no handle, unless its tool says less: nobody could address it afterwards."""
+
+UNWINDING_MARGIN: Final = timedelta(hours=1)
+"""What a run has beyond its lifetime to unwind, before Temporal ends it."""
+
+UNDO_PAUSES: Final = (0.0, 1.0, 3.0, 10.0, 30.0)
+"""Seconds before each attempt to cancel a run that nobody can address."""
+
+UNDO_GRACE_SECONDS: Final = 3.0
+"""How long a bridge that stops waits for such cancels: one call to the engine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The run of a call; `repeated` if an earlier call with the same creation key had started it."""
+
+    task_id: str
+    memo: TaskMemo
+    repeated: bool = False
+
+
+class Starts:
+    """Starts runs."""
+
+    def __init__(self, gateway: Gateway, ids: TaskIds, answer_window: timedelta) -> None:
+        """`answer_window` is how long a question waits for a caller without a handle, at least."""
+        self._gateway = gateway
+        self._ids = ids
+        self._answer_window = answer_window
+        self._starting: set[asyncio.Task[bool]] = set()
+        self._undoing: set[asyncio.Task[None]] = set()
+
+    async def start(self, call: Call) -> Started:
+        """Start the run, durably, or find the one that an equal call has started.
+
+        Raises:
+            MCPError: -32602, the creation key was used for another call.
+            TooLarge, EngineUnavailable, EngineRefused
+        """
+        memo = self._memo(call)
+        if call.creation_key is not None:
+            return await self._start_once(call, memo, call.creation_key)
+        session = call.exchange.peer.session
+        if session is not None and not call.takes_handle:
+            named = self._ids.of_request(call.exchange.owner, session, call.exchange.request_id)[0]
+            if await self._start_unnamed(call, memo, named):
+                return Started(task_id=named, memo=memo)
+            log.info("call.request_id_reused", extra={"task_id": named})  # such a call cannot be cancelled by its id
+        task_id = random_id()
+        await self._start_unnamed(call, memo, task_id)
+        return Started(task_id=task_id, memo=memo)
+
+    async def cancel_request(self, request_id: RequestId, caller: Caller) -> None:
+        """Cancel the run of a call of an older revision (`notifications/cancelled`), whichever replica serves it.
+
+        Raises:
+            EngineUnavailable, EngineRefused
+        """
+        if caller.peer.session is None:
+            return
+        for task_id in self._ids.of_request(caller.owner, caller.peer.session, request_id):
+            with suppress(TaskNotFound):
+                await self._gateway.request_cancel(task_id, self._gateway.owner_hash(caller.owner))
+
+    def _memo(self, call: Call) -> TaskMemo:
+        tool = call.tool
+        encoded = json.dumps(call.arguments, sort_keys=True, ensure_ascii=False).encode()
+        if len(encoded) > MAX_PAYLOAD_BYTES:
+            raise TooLarge
+        lifetime = tool.lifetime
+        if not call.takes_handle:
+            lifetime = min(lifetime or CALL_LIFETIME, CALL_LIFETIME)
+        window = max(self._answer_window, tool.answer_window or timedelta(0))
+        return TaskMemo(
+            tool=tool.name,
+            owner=call.exchange.owner,
+            arguments_digest=hashlib.sha256(encoded).hexdigest(),
+            created_at=datetime.now(UTC),
+            era=call.exchange.peer.version,
+            client_capabilities=bounded(call.capabilities),
+            delivery="task" if call.takes_handle else "result",
+            lifetime_ms=None if lifetime is None else milliseconds(lifetime),
+            answer_window_ms=None if call.holds_handle_at_once else milliseconds(window),
+            poll_interval_ms=milliseconds(tool.poll_interval),
+        )
+
+    async def _start_once(self, call: Call, memo: TaskMemo, creation_key: str) -> Started:
+        task_id, *of_older_keys = self._ids.of_creation_key(memo.owner, creation_key)
+        for older in of_older_keys:
+            with suppress(TaskNotFound):
+                return await self._found(older, memo)
+        if not await self._launch(call, memo, task_id, None):
+            return await self._found(task_id, memo)
+        if call.responses:  # not with the start: to a run that is there already it would be delivered as well
+            await self._gateway.signal_update(task_id, _offer(call, memo))
+        return Started(task_id=task_id, memo=memo)
+
+    async def _found(self, task_id: str, wanted: TaskMemo) -> Started:
+        memo = (await self._gateway.describe(task_id)).memo
+        if memo is None or (memo.tool, memo.arguments_digest) != (wanted.tool, wanted.arguments_digest):
+            raise MCPError(
+                INVALID_PARAMS,
+                "The creation key was used before, for a call with another tool or other arguments; use a new one",
+                {"reason": "creation_key_reused"},
+            )
+        return Started(task_id=task_id, memo=memo, repeated=True)
+
+    async def _start_unnamed(self, call: Call, memo: TaskMemo, task_id: str) -> bool:
+        """Start the run, and see to it that it ends if the client leaves before it has its answer."""
+        # A task of its own: a client that leaves in the middle must not leave a run that may or may not have been
+        # started
+        starting = asyncio.create_task(
+            self._launch(call, memo, task_id, _offer(call, memo) if call.responses else None)
+        )
+        self._starting.add(starting)
+        starting.add_done_callback(self._began)
+
+        async def abandon() -> None:
+            with suppress(BridgeError):
+                if not await starting:
+                    return
+            self._undo(task_id, memo.owner)
+
+        call.exchange.on_undelivered(abandon)
+        try:
+            return await asyncio.shield(starting)
+        except EngineUnavailable:
+            log.warning("call.start_unconfirmed", extra={"task_id": task_id})
+            self._undo(task_id, memo.owner)
+            raise
+
+    def _began(self, starting: asyncio.Task[bool]) -> None:
+        self._starting.discard(starting)
+        if not starting.cancelled():
+            starting.exception()  # whose caller has left: nobody else will ask
+
+    async def _launch(self, call: Call, memo: TaskMemo, task_id: str, signal: UpdateSignal | None) -> bool:
+        return await self._gateway.start(
+            task_id=task_id,
+            workflow_type=call.tool.workflow_type,
+            task_queue=call.tool.queue,
+            arguments=call.tool.start_arguments(call.arguments),
+            memo=memo,
+            title=call.tool.title,
+            execution_timeout=_execution_timeout(call.tool, memo),
+            signal=signal,
+        )
+
+    def _undo(self, task_id: str, owner: Principal) -> None:
+        """Cancel a run that nobody will ever learn the id of, if there is one, also through an outage."""
+        undoing = asyncio.create_task(self._cancel_unnamed(task_id, owner))
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
+
+    async def _cancel_unnamed(self, task_id: str, owner: Principal) -> None:
+        for pause in UNDO_PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+            except BridgeError as error:  # not found: what was sent may still arrive
+                log.info("call.undo", extra={"task_id": task_id, "outcome": type(error).__name__})
+            else:
+                return
+
+    async def close(self) -> None:
+        """Let starts and cancels that are on their way arrive; what an outage holds back ends by itself later."""
+        if under_way := self._starting | self._undoing:
+            await asyncio.wait(under_way, timeout=UNDO_GRACE_SECONDS)
+        for undoing in self._undoing:
+            undoing.cancel()
+        await asyncio.gather(*self._undoing, return_exceptions=True)
+
+
+def _offer(call: Call, memo: TaskMemo) -> UpdateSignal:
+    actor = Actor(**memo.owner.model_dump(), channel=call.exchange.caller.channel)
+    return UpdateSignal(responses=call.responses, actor=actor, at=memo.created_at, offered=True)
+
+
+def _execution_timeout(tool: Tool, memo: TaskMemo) -> timedelta | None:
+    """A backstop for runs that no worker reaches; workflows that are not the kit's keep no time of their own."""
+    if tool.foreign and memo.answer_window_ms is not None:
+        return timedelta(milliseconds=memo.answer_window_ms)
+    if memo.lifetime_ms is None:
+        return None
+    return timedelta(milliseconds=memo.lifetime_ms) + (timedelta(0) if tool.foreign else UNWINDING_MARGIN)
