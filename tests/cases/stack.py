@@ -60,9 +60,9 @@ class Programs:
     environment: dict[str, str]
     _processes: list[Process] = field(default_factory=list)
 
-    async def worker(self, tasks: str = "tests.fixtures.cases") -> Process:
+    async def worker(self, tasks: str = "tests.fixtures.cases", **variables: str) -> Process:
         """Start a worker; it polls when this returns."""
-        return await self._start("worker", "--tasks", tasks)
+        return await self._start("worker", "--tasks", tasks, **variables)
 
     async def bridge(self, tasks: str = "tests.fixtures.cases", *, port: int = 0, **variables: str) -> Process:
         """Start a bridge; it listens when this returns."""
