@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.http import HttpProcessingError
@@ -27,7 +26,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic import ValidationError
 
 from bridge.auth import Authenticator, Unauthenticated
-from bridge.dispatch import Reply, dispatch, params_problem
+from bridge.dispatch import dispatch, params_problem
 from bridge.envelope import MODERN_VERSIONS, OLDER_VERSIONS, Peer, unsupported_version
 from bridge.errors import BridgeError
 from bridge.exchange import Caller, Exchange
@@ -51,6 +50,8 @@ from bridge.sse import Answer
 from workflows.kit.contract import MAX_DEPTH, Principal
 
 CHANNEL: Final = "http"
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ class _Endpoint:
         self._older = older
         self._settings = settings
         self._authenticate = authenticate
-        self._running: set[asyncio.Task[Reply]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Timeout] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -263,8 +264,7 @@ class _Endpoint:
         if self._server.get_request_handler(message.method) is not None:
             raise Refusal(INVALID_REQUEST, "This method is a request and needs an id")
         if message.method == "notifications/cancelled":
-            with _refusing_outages():
-                await self._older.cancelled(message, caller)
+            await self._deliver(self._older.cancelled(message, caller))
         return web.Response(status=202)
 
     async def _answered(self, message: Response, request: web.Request, owner: Principal) -> web.Response:
@@ -274,9 +274,27 @@ class _Endpoint:
                 INVALID_REQUEST,
                 "JSON-RPC responses are not accepted; answers belong in tasks/update or in a retried call",
             )
-        with _refusing_outages():
-            await self._older.answered(message, owner, CHANNEL)
+        await self._deliver(self._older.answered(message, owner, CHANNEL))
         return web.Response(status=202)
+
+    async def _deliver(self, delivery: Coroutine[Any, Any, None]) -> None:
+        """See `delivery` through, though its client may not wait for it: it will not send it again.
+
+        Raises Refusal.
+        """
+        task = self._track(asyncio.create_task(delivery))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
+        except BridgeError as error:  # there is no JSON-RPC response that could say so
+            raise Refusal(error.code, error.message, data=error.data, status=503) from None
+
+    def _track(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
 
     def _check_call(self, message: Request, headers: Headers) -> None:
         name = message.params.get("name")
@@ -298,23 +316,18 @@ class _Endpoint:
         exchange = Exchange(request_id=message.id, params=message.params, caller=caller, send=answer.send)
         transport = TransportContext(kind="streamable-http", can_send_request=False, headers=request.headers)
         check = partial(self._check_call, message, request.headers) if caller.peer.modern else _unchecked
-        task = asyncio.create_task(dispatch(self._server, message, exchange, transport, check), name="mcp-request")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        handler = dispatch(self._server, message, exchange, transport, check)
+        task = self._track(asyncio.create_task(handler, name="mcp-request"))
         return await answer.deliver(task, exchange)
+
+
+def _log_failure(delivery: asyncio.Task[None]) -> None:
+    if not delivery.cancelled() and (failure := delivery.exception()):
+        log.warning("delivery.failed why=%.200r", failure)
 
 
 def _unchecked() -> None:
     """Older revisions have no `Mcp-Param-*` headers."""
-
-
-@contextmanager
-def _refusing_outages() -> Iterator[None]:
-    """What cannot be answered with a JSON-RPC response is refused by its status."""
-    try:
-        yield
-    except BridgeError as error:
-        raise Refusal(error.code, error.message, data=error.data, status=503) from None
 
 
 async def _check_expectation(request: web.Request) -> web.StreamResponse | None:

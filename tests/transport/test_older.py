@@ -289,3 +289,13 @@ async def test_a_response_under_the_new_revision_is_refused(served: Served) -> N
     response = await served.post(answer(question()), {"MCP-Protocol-Version": "2026-07-28"})
     assert response.error == (400, -32600, "absent")
     assert served.toy.delivered == []
+
+
+async def test_an_answer_is_delivered_though_its_client_does_not_wait(served: Served) -> None:
+    served.toy.slow_delivery = asyncio.Event()
+    async with served.connect() as wire:
+        await wire.post(answer(question()), BARE)
+        await eventually(lambda: served.toy.delivering == 1, "the delivery has begun")
+    await asyncio.sleep(0.05)
+    served.toy.slow_delivery.set()
+    await eventually(lambda: len(served.toy.delivered) == 1, "the delivery")

@@ -59,6 +59,8 @@ class Toy:
     undone: list[str] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     delivered: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)
+    delivering: int = 0
+    slow_delivery: asyncio.Event | None = None
     deliveries_fail: Exception | None = None
     cancelled_tasks: list[str] = field(default_factory=list)
     cancelled_requests: list[tuple[str | None, RequestId]] = field(default_factory=list)
@@ -78,6 +80,9 @@ class Toy:
 
     def older(self) -> OlderRevisions:
         async def deliver(task_id: str, responses: Mapping[str, Any], caller: Caller) -> None:
+            self.delivering += 1
+            if self.slow_delivery is not None:
+                await self.slow_delivery.wait()
             if self.deliveries_fail is not None:
                 raise self.deliveries_fail
             self.delivered.append((task_id, dict(responses), caller.channel))
