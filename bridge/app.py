@@ -74,6 +74,7 @@ def _http_settings(settings: BridgeSettings) -> HttpSettings:
         loopback=settings.on_loopback,
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
+        task_name_required=settings.task_name_required,
     )
 
 

@@ -107,15 +107,16 @@ def version_header(headers: Headers) -> str:
     return headers.get(MCP_PROTOCOL_VERSION_HEADER, "").strip(" \t")
 
 
-def check_request(message: Request, headers: Headers) -> Peer:
-    """The client of a request whose `_meta`, routing headers and version are in order.
+def check_request(message: Request, headers: Headers, *, task_name_required: bool) -> Peer:
+    """The client of a request whose `_meta`, routing headers and version are in order. `Mcp-Name` of `tasks/*` may be
+    missing if it is not required, never wrong.
 
     Raises Refusal: -32602 for an incomplete `_meta`, -32020 for headers, -32022 for the version.
     """
     verdict = classify(message, {name: headers[name].strip(" \t") for name in _ROUTING_HEADERS if name in headers})
     if isinstance(verdict, Refusal) and verdict.code == INVALID_PARAMS:
         raise verdict
-    problem = _routing_problem(headers) or _task_name_problem(message, headers)
+    problem = _routing_problem(headers) or _task_name_problem(message, headers, required=task_name_required)
     if problem is not None:
         raise Refusal(HEADER_MISMATCH, problem, request_id=message.id)
     if isinstance(verdict, Refusal):
@@ -161,13 +162,14 @@ def _routing_problem(headers: Headers) -> str | None:
     return None
 
 
-def _task_name_problem(message: Request, headers: Headers) -> str | None:
+def _task_name_problem(message: Request, headers: Headers, *, required: bool) -> str | None:
     task_id = message.params.get("taskId")
     if message.method not in TASK_METHODS or not isinstance(task_id, str):
         return None
     name = headers.get(MCP_NAME_HEADER)
     if name is None:
-        return f"{MCP_NAME_HEADER} header is missing; it repeats the request body's 'taskId' parameter"
+        missing = f"{MCP_NAME_HEADER} header is missing; it repeats the request body's 'taskId' parameter"
+        return missing if required else None
     if decode_header_value(name.strip(" \t")) != task_id:
         return f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
     return None

@@ -87,7 +87,8 @@ class HttpSettings:
     """Limits and policies of the endpoint.
 
     `loopback` says whether the listener is bound to a loopback address; for the lists see `host_allowed` and
-    `origin_allowed`. `receive_seconds` bounds the arrival of a body, `write_seconds` each write to a client that does
+    `origin_allowed`. `task_name_required` is whether `tasks/*` must have the `Mcp-Name` header, as the Tasks extension
+    wants it of clients. `receive_seconds` bounds the arrival of a body, `write_seconds` each write to a client that does
     not read, and `shutdown_grace_seconds` what running requests still have when the server stops.
     """
 
@@ -97,6 +98,7 @@ class HttpSettings:
     loopback: bool = True
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    task_name_required: bool = True
     keep_alive_seconds: float = 15.0
     receive_seconds: float = 60.0
     write_seconds: float = 60.0
@@ -195,7 +197,7 @@ class _Endpoint:
         if is_modern(message, request.headers):
             if isinstance(message, Notification):
                 return self._acknowledge(message, request)
-            peer = check_request(message, request.headers)
+            peer = check_request(message, request.headers, task_name_required=self._settings.task_name_required)
         elif isinstance(message, Request) and message.method == "initialize":
             return self._initialize(message, owner)
         else:

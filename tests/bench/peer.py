@@ -11,8 +11,7 @@ import asyncio
 import os
 import shutil
 import signal
-import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -22,10 +21,10 @@ from rich.console import Console
 from bridge.child import start_child, stop_child
 from bridge.dev_server import LOOPBACK, free_port
 from tests.bench.wire import McpSession
+from tests.installs import Uninstallable, python_environment, run_installer
 
 REQUIREMENTS: Final = ("fastmcp-tasks==4.1.4", "uvloop", "httptools")
 SERVER: Final = Path(__file__).with_name("peer_server.py")
-INSTALL_SECONDS: Final = 300.0
 READY_SECONDS: Final = 30.0
 
 
@@ -40,8 +39,12 @@ async def running_peer(console: Console) -> AsyncIterator[str]:
     Raises:
         PeerMissing: It cannot be installed or does not start.
     """
-    redis = await _redis(console)
-    python = await _python(console)
+    try:
+        redis = await _redis(console)
+        console.print(f"The peer is {', '.join(REQUIREMENTS)}, installed at first use ...")
+        python = await python_environment(REQUIREMENTS)
+    except Uninstallable as reason:
+        raise PeerMissing(str(reason)) from None
     redis_port, port = free_port(), free_port()
     url = f"http://{LOOPBACK}:{port}/mcp"
     async with AsyncExitStack() as stack:
@@ -65,42 +68,11 @@ async def _redis(console: Console) -> str:
         raise PeerMissing("redis-server is not installed (Debian: apt-get install redis-server)")
     console.print("Installing redis-server (once) ...")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # RUNLEVEL 1: start no service
-    await _run(apt, "update", "-qq", environment=quiet)
-    await _run(apt, "install", "-qq", "-y", "--no-install-recommends", "redis-server", environment=quiet)
+    await run_installer(apt, "update", "-qq", environment=quiet)
+    await run_installer(apt, "install", "-qq", "-y", "--no-install-recommends", "redis-server", environment=quiet)
     if found := shutil.which("redis-server"):
         return found
     raise PeerMissing("redis-server was installed but is not on PATH")
-
-
-async def _python(console: Console) -> Path:
-    """The interpreter of the peer's environment, which is complete once its mark exists."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    version = "-".join((*REQUIREMENTS, f"py{sys.version_info.major}.{sys.version_info.minor}")).replace("==", "-")
-    home = cache / "mcp-temporal-tasks" / "bench" / version
-    python = home / "bin" / "python"
-    mark = home / "complete"
-    if not mark.exists():
-        console.print(f"Installing {', '.join(REQUIREMENTS)} into an environment of its own (once) ...")
-        await _run(sys.executable, "-m", "venv", "--clear", str(home))
-        await _run(str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", *REQUIREMENTS)
-        mark.touch()
-    return python
-
-
-async def _run(*command: str, environment: Mapping[str, str] | None = None) -> None:
-    process = await start_child(
-        command, environment=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        async with asyncio.timeout(INSTALL_SECONDS):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        raise PeerMissing(f"{Path(command[0]).name} took too long") from None
-    finally:
-        await stop_child(process, ask=signal.SIGKILL, patience=1)
-    if process.returncode != 0:
-        lines = output.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise PeerMissing(f"{Path(command[0]).name} failed: {lines[-1]}")
 
 
 async def _start(stack: AsyncExitStack, *command: str) -> None:

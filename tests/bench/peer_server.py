@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 
 import mcp_types
-from fastmcp import Context, FastMCP  # type: ignore[import-not-found]
-from fastmcp.utilities.tasks import TaskConfig  # type: ignore[import-not-found]
-from fastmcp_tasks import TasksExtension  # type: ignore[import-not-found]
+from fastmcp import Context, FastMCP
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
 
 
 async def approve(change: str, ctx: Context) -> dict[str, str | bool] | mcp_types.InputRequiredResult:

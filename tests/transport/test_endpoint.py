@@ -224,6 +224,13 @@ async def test_header_values_are_case_sensitive_and_header_names_are_not(served:
     assert (await served.post(get_task("T"), {"Mcp-Name": None, "mCp-NaMe": "T"})).status == 200
 
 
+async def test_the_name_of_a_task_may_be_left_out_where_that_is_allowed_but_not_be_wrong() -> None:
+    async with serving(HttpSettings(task_name_required=False)) as served:
+        assert (await served.post(get_task("T"), {"Mcp-Name": None})).status == 200
+        assert (await served.post(get_task("T"), {"Mcp-Name": "U"})).error == (400, -32020, 1)
+        assert (await served.post(call("echo"), {"Mcp-Name": None})).error == (400, -32020, 1)
+
+
 async def test_white_space_around_a_header_value_is_not_part_of_it(served: Served) -> None:
     response = await served.post(get_task("T"), {"Mcp-Name": "  T \t", "Mcp-Method": " tasks/get "})
     assert response.json["result"]["taskId"] == "T"
