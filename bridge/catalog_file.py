@@ -25,6 +25,9 @@ from workflows.kit.declaration import DEFAULT_POLL_INTERVAL, TaskMode
 
 MAX_DURATION: Final = timedelta(days=3650)
 
+CAPABILITIES: Final = ("elicitation", "sampling", "roots", "extensions", "experimental")
+"""What a client may declare in MCP; a tool that needed anything else would refuse everybody."""
+
 _UNITS: Final[Mapping[str, timedelta]] = {
     "ms": timedelta(milliseconds=1),
     "s": timedelta(seconds=1),
@@ -46,6 +49,7 @@ def _duration(value: Any) -> timedelta:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=MAX_DURATION)]
+Capability = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(CAPABILITIES)})$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
@@ -83,8 +87,8 @@ class Entry(_Table):
     poll_interval: Duration = Field(DEFAULT_POLL_INTERVAL, description=_DURATIONS)
     wait_budget: Duration | None = Field(None, description=_DURATIONS)
     asks_before_handle: bool = Field(False, description="true or false")
-    client_capabilities: dict[str, dict[str, Any]] = Field(
-        {}, description="a table of MCP client capabilities, e.g. {elicitation = {}}"
+    client_capabilities: dict[Capability, dict[str, Any]] = Field(
+        {}, description=f"a table of tables called {', '.join(CAPABILITIES)}, e.g. {{ elicitation = {{}} }}"
     )
     declared_errors: list[str] = Field([], description="a list of types of application errors")
     input_schema: dict[str, Any] | None = Field(None, description=_SCHEMA)
@@ -159,7 +163,9 @@ def _tool(name: str, entry: Entry, folder: Path) -> Tool:
 
 def _closed(name: str, schema: dict[str, Any], arguments: list[str]) -> dict[str, Any]:
     """`schema` without room for arguments that no position is for: they would be dropped in silence."""
-    properties = schema.get("properties", {})
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        properties = {}
     if set(arguments) != set(properties) or len(arguments) != len(properties):
         known = ", ".join(properties) or "none"
         raise SettingsError(f"tool {name}: arguments must name every property of the input schema once ({known})")
@@ -175,22 +181,24 @@ def _schema(
 ) -> dict[str, Any] | None:
     if inline is not None and file is not None:
         raise SettingsError(f"tool {name}: {key} and {key}_file are both set; keep one")
-    if file is not None:
-        path = folder / file
-        try:
-            schema = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise SettingsError(f"tool {name}: {key}_file {path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise SettingsError(f"tool {name}: {key}_file {path} is not JSON: {error}") from error
-        if not isinstance(schema, dict):
-            raise SettingsError(f"tool {name}: {key}_file {path} must hold a JSON object")
-        return schema
+    schema = inline if file is None else _loaded(f"tool {name}: {key}_file", folder / file)
     try:
-        json.dumps(inline, allow_nan=False)
-    except (TypeError, ValueError):  # TOML has dates and infinities
+        json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError):  # TOML has dates, and both have readers that take infinities
         raise SettingsError(f"tool {name}: {key} must be {_SCHEMA}, of values that JSON has") from None
-    return inline
+    return schema
+
+
+def _loaded(where: str, path: Path) -> dict[str, Any]:
+    try:
+        schema = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{where} {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{where} {path} is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise SettingsError(f"{where} {path} must hold a JSON object")
+    return schema
 
 
 def _explained(error: ValidationError) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -154,14 +155,14 @@ class Starts:
             with suppress(BridgeError):
                 if not await starting:
                     return
-            self._undo(task_id, memo.owner)
+            self._cancel_unnamed(task_id, memo.owner)
 
         call.exchange.on_undelivered(abandon)
         try:
             return await asyncio.shield(starting)
         except EngineUnavailable:
             log.warning("call.start_unconfirmed", extra={"task_id": task_id})
-            self._undo(task_id, memo.owner)
+            self._cancel_unnamed(task_id, memo.owner)
             raise
 
     def _began(self, starting: asyncio.Task[bool]) -> None:
@@ -177,25 +178,21 @@ class Starts:
             arguments=call.tool.start_arguments(call.arguments),
             memo=memo,
             title=call.tool.title,
-            execution_timeout=_execution_timeout(call.tool, memo),
+            execution_timeout=execution_timeout(call.tool, memo),
             signal=signal,
         )
 
-    def _undo(self, task_id: str, owner: Principal) -> None:
-        """Cancel a run that nobody will ever learn the id of, if there is one, also through an outage."""
-        undoing = asyncio.create_task(self._cancel_unnamed(task_id, owner))
+    def _cancel_unnamed(self, task_id: str, owner: Principal) -> None:
+        """Cancel a run that nobody will ever learn the id of, if there is one."""
+        self.undo(task_id, lambda: self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner)))
+
+    def undo(self, task_id: str, cancel: Callable[[], Awaitable[None]]) -> None:
+        """Have `cancel` end a run whose caller does not get its result, also through an outage, and without waiting
+        for it.
+        """
+        undoing = asyncio.create_task(_insistently(task_id, cancel))
         self._undoing.add(undoing)
         undoing.add_done_callback(self._undoing.discard)
-
-    async def _cancel_unnamed(self, task_id: str, owner: Principal) -> None:
-        for pause in UNDO_PAUSES:
-            await asyncio.sleep(pause)
-            try:
-                await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
-            except BridgeError as error:  # not found: what was sent may still arrive
-                log.info("call.undo", extra={"task_id": task_id, "outcome": type(error).__name__})
-            else:
-                return
 
     async def close(self) -> None:
         """Let starts and cancels that are on their way arrive; what an outage holds back ends by itself later."""
@@ -206,15 +203,24 @@ class Starts:
         await asyncio.gather(*self._undoing, return_exceptions=True)
 
 
+async def _insistently(task_id: str, cancel: Callable[[], Awaitable[None]]) -> None:
+    for pause in UNDO_PAUSES:
+        await asyncio.sleep(pause)
+        try:
+            await cancel()
+        except BridgeError as error:  # not found: what was sent may still arrive
+            log.info("call.undo", extra={"task_id": task_id, "outcome": type(error).__name__})
+        else:
+            return
+
+
 def _offer(call: Call, memo: TaskMemo) -> UpdateSignal:
     actor = Actor(**memo.owner.model_dump(), channel=call.exchange.caller.channel)
     return UpdateSignal(responses=call.responses, actor=actor, at=memo.created_at, offered=True)
 
 
-def _execution_timeout(tool: Tool, memo: TaskMemo) -> timedelta | None:
+def execution_timeout(tool: Tool, memo: TaskMemo) -> timedelta | None:
     """A backstop for runs that no worker reaches; workflows that are not the kit's keep no time of their own."""
-    if tool.foreign and memo.answer_window_ms is not None:
-        return timedelta(milliseconds=memo.answer_window_ms)
-    if memo.lifetime_ms is None:
-        return None
-    return timedelta(milliseconds=memo.lifetime_ms) + (timedelta(0) if tool.foreign else UNWINDING_MARGIN)
+    bounds = [memo.lifetime_ms, memo.answer_window_ms if tool.foreign else None]
+    shortest = min((timedelta(milliseconds=bound) for bound in bounds if bound is not None), default=None)
+    return shortest if shortest is None or tool.foreign else shortest + UNWINDING_MARGIN

@@ -36,7 +36,7 @@ class Marker(BaseModel):
 
     distribution: Literal["mcp-temporal-tasks"] = DISTRIBUTION
     version: str
-    files: dict[Annotated[str, StringConstraints(pattern=r"^\w+\.py$")], str]
+    files: dict[Annotated[str, StringConstraints(pattern=r"^(\w+\.py|LICENSE)$")], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,13 @@ class Vendored:
             return f"mcp-tasks vendor: copied the kit {self.version} to {self.dest}, {len(self.written)} files"
         if not self.written and not self.removed and self.previous == self.version:
             return f"mcp-tasks vendor: {self.dest} is the kit {self.version}, nothing to do"
+        done = [
+            *([f"wrote {', '.join(self.written)}"] if self.written else []),
+            *([f"removed {', '.join(self.removed)}"] if self.removed else []),
+        ]
         return (
-            f"mcp-tasks vendor: updated {self.dest} from {self.previous} to {self.version}, "
-            f"{len(self.written)} files written, {len(self.removed)} removed"
+            f"mcp-tasks vendor: updated {self.dest} from {self.previous} to {self.version}: "
+            f"{'; '.join(done) or 'no file differs'}"
         )
 
 
@@ -119,7 +123,7 @@ def check(dest: Path) -> Vendored:
 def _kit() -> Mapping[str, bytes]:
     """The kit's files by name."""
     folder = Path(workflows.kit.__path__[0])
-    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.py"))}
+    return {path.name: path.read_bytes() for path in [folder / "LICENSE", *sorted(folder.glob("*.py"))]}
 
 
 def _marker(kit: Mapping[str, bytes]) -> Marker:

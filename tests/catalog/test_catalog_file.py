@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.app import offered
 from bridge.catalog import Tool
 from bridge.catalog_file import read_catalog
+from bridge.service import offered
 from bridge.settings import BridgeSettings, SettingsError
 from bridge.status import OutcomeRules
 
@@ -133,7 +133,11 @@ def test_a_missing_key_is_named(tmp_path: Path, line: str, problem: str) -> None
             "annotations = { readonlyHint = true }",
             "annotations must be a table of MCP tool annotations: title, readOnly",
         ),
-        ('client_capabilities = ["elicitation"]', "client_capabilities must be a table of MCP client capabilities"),
+        ('client_capabilities = ["elicitation"]', "client_capabilities must be a table of tables called elicitation, "),
+        (
+            "client_capabilities = { elicitaton = {} }",
+            "client_capabilities must be a table of tables called elicitation",
+        ),
         ('declared_errors = "NoSuchMonth"', "declared_errors must be a list of types of application errors"),
         ('result = "text"', "result must be one of auto, value"),
         ('arguments = "month"', 'arguments must be "object", or a list of names of properties of the input schema'),
@@ -164,6 +168,8 @@ def test_what_cannot_be_used_is_named_with_what_is_accepted(tmp_path: Path, line
         ("", "input_schema is missing: a JSON Schema, as a table, or input_schema_file: the path of"),
         ('input_schema = { type = "array" }', 'input_schema must have the type "object"'),
         ('input_schema = { type = "object", required = 1 }', "its input schema is not valid"),
+        ('arguments = []\ninput_schema = { type = "object", properties = 1 }', "its input schema is not valid"),
+        ('input_schema = { type = "object", maxProperties = inf }', "input_schema must be a JSON Schema, as a table"),
         (
             'arguments = []\ninput_schema = { type = "object", additionalProperties = true }',
             "input_schema must not allow additionalProperties",

@@ -33,10 +33,8 @@ async def test_a_catalog_that_cannot_be_used_ends_the_start_with_one_line_and_st
     environment = plain_environment(MCP_TASKS_SINGLE_REPLICA="true", MCP_TASKS_CATALOG=str(file))
     status, output, errors = await run_to_end(*command, environment=environment)
     assert (status, output) == (2, "")
-    assert (
-        errors
-        == f"mcp-tasks: catalog {file}: tool report: queue is missing: the task queue that its workers poll, of 1 to 200 characters\n"
-    )
+    assert errors.startswith(f"mcp-tasks: catalog {file}: tool report: queue is missing: the task queue that its ")
+    assert errors.count("\n") == 1
 
 
 async def test_dev_with_a_catalog_alone_leaves_the_queue_to_the_workers_of_others(tmp_path: Path) -> None:

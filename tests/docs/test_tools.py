@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from bridge.catalog import Catalog
+from bridge.catalog_file import read_catalog
 from bridge.dev_server import DevServer
 from tests.cases.client import FORMS, McpClient, accept
 from tests.cases.stack import Programs, program_environment
@@ -84,7 +84,7 @@ async def test_the_tests_that_the_guide_shows_pass(tmp_path: Path) -> None:
 
 
 def test_the_tool_of_others_can_be_offered(tmp_path: Path) -> None:
-    (code,) = blocks(DOCS / "contract.md", "python")
-    with imported("theirs", code, tmp_path) as module:
-        (tool,) = Catalog(module.TASKS, "mcp-tasks")
-        assert tool.queue == "reports"
+    (entry,) = blocks(DOCS / "contract.md", "toml")
+    (tmp_path / "tools.toml").write_text(entry, "utf-8")
+    (tool,) = read_catalog(tmp_path / "tools.toml")
+    assert (tool.workflow_type, tool.queue) == ("MonthlyReport", "office")

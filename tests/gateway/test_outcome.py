@@ -167,6 +167,13 @@ def test_an_activitys_declared_error_completes_the_task_with_its_message(origin:
     assert error_text(made) == "no table"
 
 
+@pytest.mark.parametrize("cancel_requested", [False, True])
+def test_an_error_of_the_workflow_itself_is_shown_if_its_type_is_declared(cancel_requested: bool) -> None:
+    """For workflows that are not the kit's: the kit's own raise the contract's types."""
+    failure, rules = application("AcmeError", "no table"), OutcomeRules(frozenset({"AcmeError"}))
+    assert error_text(failed(failure, cancel_requested=cancel_requested, rules=rules)) == "no table"
+
+
 def test_an_activitys_json_rpc_error_is_the_tasks() -> None:
     error = {"code": 1, "message": "m"}
     assert failed(activity(application(JSONRPC_ERROR, "m", error))).error == error

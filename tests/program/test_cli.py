@@ -12,7 +12,7 @@ from tests.support import plain_environment, run_to_end
 ALONE = {"MCP_TASKS_SINGLE_REPLICA": "true"}
 
 
-@pytest.mark.parametrize("command", [(), ("dev",), ("bridge",), ("worker",)])
+@pytest.mark.parametrize("command", [(), ("dev",), ("bridge",), ("worker",), ("vendor",)])
 async def test_help_explains_each_command(command: tuple[str, ...]) -> None:
     """And does nothing else."""
     status, output, errors = await run_to_end(*command, "--help")

@@ -1,0 +1,1 @@
+"""What Acme's workers do outside of workflows."""

@@ -1,0 +1,22 @@
+// A worker as its team runs it: nothing here knows of MCP.
+
+import { fileURLToPath } from 'node:url';
+import { NativeConnection, Runtime, DefaultLogger, Worker } from '@temporalio/worker';
+import * as activities from './activities.ts';
+
+Runtime.install({ logger: new DefaultLogger('WARN') });
+
+const connection = await NativeConnection.connect({ address: process.env.TEMPORAL_ADDRESS });
+const worker = await Worker.create({
+  connection,
+  taskQueue: process.env.TASK_QUEUE ?? 'posts',
+  workflowsPath: fileURLToPath(new URL('./workflows.ts', import.meta.url)),
+  activities,
+});
+const running = worker.run();
+console.log('ready');
+try {
+  await running;
+} finally {
+  await connection.close();
+}
