@@ -24,6 +24,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from bridge.errors import EngineUnavailable
 from bridge.payloads import Payloads
 from workflows.kit.contract import TASK_MEMO, VIEW_MEMO, Progress, TaskMemo, TaskView
+from workflows.kit.questions import request_problem
 
 logger = logging.getLogger(__name__)
 
@@ -113,15 +114,25 @@ def moment(value: Timestamp) -> datetime:
 
 
 def parsed_view(value: Any, task_id: str) -> TaskView | None:
-    """`value` as a view; None, and a line in the log, if it is not one."""
+    """`value` as a view; None, and a line in the log, if it is not one. Questions that MCP does not define are left
+    out, with a line each: no client could be shown them, and no answer be checked.
+    """
     try:
-        return TaskView.model_validate(value)
+        view = TaskView.model_validate(value)
     except ValidationError as error:
         logger.warning(
             "view.unreadable",
             extra={"task_id": task_id, "errors": error.errors(include_input=False, include_url=False)},
         )
         return None
+    requests = view.input_requests or {}
+    problems = {key: why for key, request in requests.items() if (why := request_problem(request)) is not None}
+    for key, why in problems.items():
+        logger.warning("question.unusable", extra={"task_id": task_id, "key": key, "reason": why})
+    if not problems:
+        return view
+    usable = {key: request for key, request in requests.items() if key not in problems}
+    return view.model_copy(update={"input_requests": usable})
 
 
 def _memo(value: Any, task_id: str) -> TaskMemo | None:

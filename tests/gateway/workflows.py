@@ -12,6 +12,8 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 ONCE = RetryPolicy(maximum_attempts=1)
 
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+
 
 @workflow.defn(name="asker", sandboxed=False)
 class Asker:
@@ -61,7 +63,8 @@ class Asker:
         if self.open:
             view["status"] = "input_required"
             view["inputRequests"] = {
-                key: {"method": "elicitation/create", "params": {"message": key}} for key in self.open
+                key: {"method": "elicitation/create", "params": {"message": key, "requestedSchema": SCHEMA}}
+                for key in self.open
             }
         return view
 

@@ -89,6 +89,20 @@ def check_request(request: Mapping[str, Any]) -> None:
             raise TypeError(f"{method}: params.{name} must be of type {kind.__name__}")
 
 
+def request_problem(request: object) -> str | None:
+    """Why `request`, of a workflow that need not be the kit's, cannot be asked or its answers not be checked; None if
+    they can.
+    """
+    try:
+        if not isinstance(request, Mapping) or not isinstance(request.get("params", {}), Mapping):
+            return "an input request is an object with a method, and params that are one"
+        check_request(request)
+        response_problem(request, {"action": "accept", "content": {}})
+    except (TypeError, KeyError, AttributeError, ValueError) as problem:
+        return str(problem) or type(problem).__name__
+    return None
+
+
 def check_key(key: str | None) -> None:
     """Raises ValueError if `key` cannot name a question on the wire."""
     if key is not None and not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
