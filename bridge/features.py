@@ -25,7 +25,7 @@ RegisterHandlers = Callable[[Server[Any]], object]
 
 _ParamsT = TypeVar("_ParamsT", bound=BaseModel)
 
-_NEEDS: Final[Mapping[str, str | None]] = {
+MODULE_METHODS: Final[Mapping[str, str | None]] = {
     "prompts/list": "prompts/get",
     "prompts/get": "prompts/list",
     "resources/list": "resources/read",
@@ -78,7 +78,7 @@ class BridgeServer(Server[Any]):
         register(self)
         self._registered = None
         for method in sorted(registered):
-            if (needed := _NEEDS[method]) and needed not in registered:
+            if (needed := MODULE_METHODS[method]) and needed not in registered:
                 raise SettingsError(f"register_handlers: {method} is of no use without {needed}")
 
     def add_request_handler(
@@ -86,9 +86,10 @@ class BridgeServer(Server[Any]):
     ) -> None:
         """See the base class."""
         if self._registered is not None:
-            if method not in _NEEDS:
+            if method not in MODULE_METHODS:
+                served = ", ".join(MODULE_METHODS)
                 raise SettingsError(
-                    f"register_handlers: {method} is not for a tasks module to serve; it may serve {', '.join(_NEEDS)}"
+                    f"register_handlers: {method} is not for a tasks module to serve; it may serve {served}"
                 )
             self._registered.add(method)
         super().add_request_handler(method, params_type, handler)

@@ -1,6 +1,6 @@
 """Reading a task's history: over all runs of its chain, oldest first, for the task's owner alone.
 
-Bounded by a number of events: Temporal allows 51,200 in one run and any number of runs, and nobody reads that many.
+Bounded by numbers of events and of characters: Temporal allows 51,200 events in one run and any number of runs.
 The end of the task is the reader's word, so that a history never tells another one than `tasks/get`.
 """
 
@@ -20,16 +20,23 @@ from workflows.kit.contract import Principal
 MAX_EVENTS: Final = 10_000
 """Events of Temporal's read for one history, from the first; the rest is not told."""
 
-PAGE_EVENTS: Final = 500
+MAX_CHARS: Final = 2_000_000
+"""Characters of questions in one history, which may be long ones."""
+
+PAGE_EVENTS: Final = 100
+"""Events of one request to Temporal: answers of up to 1.9 MB may be among them."""
 
 
 class Histories:
     """Reads histories."""
 
-    def __init__(self, gateway: Gateway, reader: Reader, *, max_events: int = MAX_EVENTS) -> None:
+    def __init__(
+        self, gateway: Gateway, reader: Reader, *, max_events: int = MAX_EVENTS, max_chars: int = MAX_CHARS
+    ) -> None:
         self._gateway = gateway
         self._reader = reader
         self._max_events = max_events
+        self._max_chars = max_chars
 
     async def read(self, task_id: str, owner: Principal) -> tuple[dict[str, Any], bool]:
         """The history of the task as JSON data, and whether it is final.
@@ -40,7 +47,8 @@ class Histories:
         """
         state = await self._reader.read(task_id, owner)
         history = History(state.memo)
-        walk = _Walk(self._gateway, history, await self._gateway.describe(task_id), self._max_events)
+        latest = await self._gateway.describe(task_id)
+        walk = _Walk(self._gateway, history, latest, self._max_events, self._max_chars)
         await walk.to_the_end()
         if walk.ended and not isinstance(state, Terminal):
             state = await self._reader.read(task_id, owner)
@@ -52,11 +60,12 @@ class Histories:
 class _Walk:
     """From a task's first run to the one that decides (`bridge.chain`)."""
 
-    def __init__(self, gateway: Gateway, history: History, latest: Described, max_events: int) -> None:
+    def __init__(self, gateway: Gateway, history: History, latest: Described, max_events: int, max_chars: int) -> None:
         self._gateway = gateway
         self._history = history
         self._latest = latest
         self._left = max_events
+        self._max_chars = max_chars
         self.truncated = False
         self.ended = False
 
@@ -82,7 +91,7 @@ class _Walk:
     async def _run(self, run_id: str) -> RunClosed | None:
         """The close of the run once its events were handed on; None if it has none, or that is too far."""
         token = b""
-        while self._left > 0:
+        while self._left > 0 and self._history.told_chars < self._max_chars:
             page = await self._gateway.history_page(self._latest.task_id, run_id, token, min(PAGE_EVENTS, self._left))
             self._left -= page.read
             for event in page.events:

@@ -54,6 +54,8 @@ class History:
     def __init__(self, memo: TaskMemo) -> None:
         created = {"tool": memo.tool, "by": _principal(memo.owner), "argumentsDigest": memo.arguments_digest}
         self.entries: list[Entry] = [_entry("created", memo.created_at) | created]
+        self.told_chars = 0
+        """Length of all messages so far: the only part of an entry whose length is the author's."""
         self._known = self._at_start = _Known()
         self._steps: dict[int, StepScheduled] = {}
         self._attempts: dict[int, StepStarted] = {}
@@ -66,6 +68,7 @@ class History:
         self._taken.add((event.id, event.at))
         if (event.id, event.at) not in self._copied:
             self.entries += entries
+            self.told_chars += sum(len(entry.get("message", "")) for entry in entries)
 
     def next_run(self, *, by_reset: bool) -> None:
         """The events of the next run follow. One that was made by a reset repeats those before the point to which the

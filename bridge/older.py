@@ -57,14 +57,17 @@ class OlderRevisions:
         cancel_request: Callable[[RequestId, Caller], Awaitable[None]],
         capabilities: Mapping[str, Any],
         server_info: Mapping[str, Any],
+        instructions: str | None = None,
     ) -> None:
-        """`deliver` is tasks/update without its gate; `capabilities` and `server_info` are what a handshake tells."""
+        """`deliver` is tasks/update without its gate; the last three are what a handshake tells."""
         self._sessions = sessions
         self._question_ids = question_ids
         self._deliver = deliver
         self._cancel_task = cancel_task
         self._cancel_request = cancel_request
-        self._welcome = {"capabilities": dict(capabilities), "serverInfo": dict(server_info)}
+        self._welcome: dict[str, Any] = {"capabilities": dict(capabilities), "serverInfo": dict(server_info)}
+        if instructions:
+            self._welcome["instructions"] = instructions
 
     def initialize(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], Peer]:
         """The result of `initialize`, and the client it came from. A version that is not served is answered with the

@@ -31,7 +31,7 @@ from bridge.older import SESSION_LIFETIME, OlderRevisions
 from bridge.reader import Reader
 from bridge.seal import Seal
 from bridge.server import bound_principal, build_server
-from bridge.settings import BridgeSettings, temporal_connect_config
+from bridge.settings import ServiceSettings, temporal_connect_config
 from bridge.starts import Starts
 from bridge.task_ids import TaskIds
 from bridge.tasks import Tasks
@@ -50,7 +50,7 @@ class Service:
 
 
 @asynccontextmanager
-async def running_service(settings: BridgeSettings) -> AsyncIterator[Service]:
+async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     """The bridge with these settings, but for its transport.
 
     Temporal is connected to at the first call, so the bridge starts while Temporal is away, and answers that it is.
@@ -87,6 +87,7 @@ async def running_service(settings: BridgeSettings) -> AsyncIterator[Service]:
         cancel_request=starts.cancel_request,
         capabilities=capabilities(server, OLDER_VERSIONS[0]),
         server_info=server.server_info_stamp,
+        instructions=server.instructions,
     )
     try:
         yield Service(server=server, older=older, gateway=gateway)
@@ -95,7 +96,7 @@ async def running_service(settings: BridgeSettings) -> AsyncIterator[Service]:
         await starts.close()
 
 
-def offered(settings: BridgeSettings) -> Catalog:
+def offered(settings: ServiceSettings) -> Catalog:
     """All tools of this deployment: those of the tasks module, then those of the catalog file.
 
     Raises:
@@ -106,7 +107,7 @@ def offered(settings: BridgeSettings) -> Catalog:
     return Catalog([*(Tool.of(task.declaration, settings.task_queue) for task in tasks), *others])
 
 
-def _sealing_keys(settings: BridgeSettings) -> list[str]:
+def _sealing_keys(settings: ServiceSettings) -> list[str]:
     """The key ring; a bridge that said that it is alone may make a key that ends with it."""
     if settings.sealing_keys:
         return [key.get_secret_value() for key in settings.sealing_keys]
@@ -114,7 +115,7 @@ def _sealing_keys(settings: BridgeSettings) -> list[str]:
     return [secrets.token_hex(32)]
 
 
-def _longest_window(catalog: Catalog, settings: BridgeSettings) -> timedelta:
+def _longest_window(catalog: Catalog, settings: ServiceSettings) -> timedelta:
     """A sealed state is good for as long as the question that it belongs to may wait; the run itself keeps the exact
     time.
     """

@@ -68,6 +68,15 @@ def test_the_kit_works_vendored_under_another_name(tmp_path: Path, monkeypatch: 
         ("status", ("bridge.gateway", "bridge.reader", "bridge.tasks", "bridge.http", "temporalio")),
         ("reader", ("bridge.tasks", "bridge.calls", "bridge.server", "bridge.http", "temporalio")),
         ("http", ("bridge.gateway", "bridge.reader", "bridge.tasks", "bridge.calls", "bridge.server", "temporalio")),
+        ("stdio", ("bridge.gateway", "bridge.reader", "bridge.tasks", "bridge.calls", "bridge.server", "temporalio")),
+        ("events", ("bridge.gateway", "bridge.reader", "bridge.tasks", "bridge.server", "mcp", "aiohttp")),
+        ("history", ("bridge.gateway", "bridge.reader", "bridge.payloads", "temporalio", "mcp", "aiohttp")),
+        ("histories", ("bridge.tasks", "bridge.calls", "bridge.server", "bridge.http", "temporalio", "mcp", "aiohttp")),
+        (
+            "features",
+            ("bridge.gateway", "bridge.reader", "bridge.tasks", "bridge.calls", "bridge.server", "temporalio"),
+        ),
+        ("resources", ("bridge.gateway", "bridge.calls", "bridge.server", "bridge.http", "temporalio", "aiohttp")),
         ("wire", ("bridge.gateway", "bridge.reader", "temporalio", "mcp", "aiohttp")),
     ],
 )

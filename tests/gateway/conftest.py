@@ -111,7 +111,7 @@ class Bridge:
 
     async def answer(self, task_id: str, *keys: str) -> bool:
         return await self.gateway.signal_update(
-            task_id, UpdateSignal(responses={key: {"action": "accept"} for key in keys})
+            task_id, UpdateSignal(responses={key: {"action": "accept", "content": {}} for key in keys})
         )
 
     async def parked(self, task_id: str, *keys: str) -> Live:

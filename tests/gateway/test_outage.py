@@ -141,3 +141,27 @@ async def test_a_start_whose_answer_was_lost_starts_one_run(
         assert await starting is True
     assert "start.found_after_retry" in caplog.messages
     assert (await bridge.described(task)).first_of_chain
+
+
+async def test_a_run_that_was_there_before_a_start_whose_answer_was_lost_is_not_taken_for_its_own(
+    wire: Wire, remote: Bridge, bridge: Bridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = f"t-{bridge.queue}"
+    run: dict[str, Any] = {"task_id": task, "workflow_type": "mute", "task_queue": bridge.queue, "arguments": [{}]}
+    assert await bridge.gateway.start(**run, memo=bridge.memo()) is True
+    await remote.gateway.check()
+    assert await remote.gateway._attributes.available()
+    wire.answering.clear()
+    with caplog.at_level(logging.INFO):
+        starting = asyncio.create_task(remote.gateway.start(**run, memo=bridge.memo()))
+        sent = wire.sent
+
+        async def first_attempt() -> bool:
+            return wire.sent > sent
+
+        await eventually(first_attempt, what="the first attempt")
+        sent = wire.sent
+        await eventually(first_attempt, what="the end of the first attempt")
+        wire.answering.set()
+        assert await starting is False
+    assert "start.found_after_retry" in caplog.messages

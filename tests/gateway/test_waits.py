@@ -1,0 +1,26 @@
+"""What a caller who waits sees of its run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from bridge.status import Live
+from bridge.waits import Waits
+from tests.gateway.conftest import OWNER, Bridge
+
+
+async def test_a_question_that_could_not_be_read_is_seen_once_a_worker_is_back(bridge: Bridge, replica: Bridge) -> None:
+    """A workflow without snapshots, on whose queue nobody worked when it was read: no event tells of the worker."""
+    async with bridge.worker():
+        task = await bridge.start("asker", {"rounds": [["a"]], "publish": False})
+        await bridge.parked(task, "a")
+    states = Waits(replica.gateway, replica.reader).states(task, OWNER, None)
+    async with asyncio.timeout(40), aclosing(states):
+        first = await anext(states)
+        assert isinstance(first, Live) and not first.questions_known
+        async with bridge.worker():
+            async for state in states:
+                if isinstance(state, Live) and state.input_requests:
+                    assert list(state.input_requests) == ["a"]
+                    return
