@@ -2,7 +2,7 @@
 status.
 
 Exit status 2: a setting or option cannot be used; 1: something it needs cannot run. The only thing on standard output
-is the ready line.
+is the ready line; from `stdio`, MCP messages.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Annotated, NoReturn
 import typer
 import uvloop
 
+from .lines import Channel, claim_channel
 from .loading import load_tasks
 from .logs import set_up_logging
-from .settings import BridgeSettings, OperatorError, SettingsError, WorkerSettings
+from .settings import BridgeSettings, OperatorError, SettingsError, StdioSettings, WorkerSettings
 from .stopping import leave, stop_signals
 from .worker import connect_worker_client, run_worker
 
@@ -102,6 +103,15 @@ def bridge(
 
 
 @app.command()
+def stdio(tasks: Tasks = None, catalog: CatalogFile = None) -> None:
+    """Serve MCP on standard input and output, to the one client that starts this."""
+    channel = claim_channel()
+    settings = StdioSettings.load(tasks=tasks, catalog=catalog)
+    set_up_logging(settings.log_level)
+    uvloop.run(_stdio(settings, channel))
+
+
+@app.command()
 def worker(
     tasks: Tasks = None,
     task_queue: Annotated[
@@ -135,6 +145,14 @@ async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:
     async with stop_signals() as stop, running_bridge(settings) as url:
         _say_ready("bridge", {"mcp": url}, as_json=as_json)
         await stop.wait()
+
+
+async def _stdio(settings: StdioSettings, channel: Channel) -> None:
+    from .service import running_service
+    from .stdio import serve_stdio
+
+    async with stop_signals() as stop, running_service(settings) as service:
+        await serve_stdio(service.server, service.older, channel, stop, max_line_bytes=settings.max_body_bytes)
 
 
 async def _worker(settings: WorkerSettings, *, as_json: bool) -> None:

@@ -27,6 +27,9 @@ OLDER_VERSIONS: Final = ("2025-11-25", "2025-06-18")
 
 SERVED_VERSIONS: Final = MODERN_VERSIONS + OLDER_VERSIONS
 
+NO_RESPONSES: Final = "JSON-RPC responses are not accepted; answers belong in tasks/update or in a retried call"
+"""What a client hears that answers a request of ours, where there are none."""
+
 _NO_META: Final = (
     f"params._meta must be an object with {PROTOCOL_VERSION_META_KEY!r} and {CLIENT_CAPABILITIES_META_KEY!r}; "
     f"clients of {' and '.join(OLDER_VERSIONS)} open with initialize instead"
@@ -37,7 +40,7 @@ _NO_META: Final = (
 class Peer:
     """The client of one request.
 
-    `session` names what a handshake over HTTP opened: the ids of such a client's requests are unique within it.
+    `session` names what a handshake opened: the ids of such a client's requests are unique within it.
     """
 
     version: str

@@ -84,32 +84,14 @@ class WorkerSettings(_Settings):
     """A worker's settings."""
 
 
-class BridgeSettings(_Settings):
-    """A bridge's settings.
-
-    Without sealing keys a bridge starts only where it says that it is alone (`single_replica`) and is bound to
-    loopback: a second replica, or the same one after a restart, could not read what it sealed.
-    """
-
-    LOOPBACK_NAMES: ClassVar[frozenset[str]] = frozenset({"localhost"})
+class ServiceSettings(_Settings):
+    """What is served, and within which limits, over whatever transport."""
 
     catalog: Path | None = Field(None, description="the path of a catalog file, e.g. tools.toml")
-    host: str = Field("127.0.0.1", min_length=1, description="an address to bind, e.g. 127.0.0.1")
-    port: int = Field(8000, ge=0, le=65535, description="a TCP port from 0 to 65535, where 0 means any free one")
-    path: str = Field("/mcp", pattern=r"^(/[A-Za-z0-9._~-]+)+$", description="a URL path such as /mcp")
-    bearer_token: SecretStr | None = Field(
-        None, description=f"a secret of at least {MIN_TOKEN_CHARS} characters of A-Z a-z 0-9 - . _ ~ + / ="
-    )
     sealing_keys: CommaSeparatedSecrets = Field(
         (),
-        description=f"secrets of at least {MIN_SEALING_KEY_BYTES} bytes, comma-separated; the first seals, all unseal",
-    )
-    single_replica: bool = Field(False, description="true or false")
-    allowed_hosts: CommaSeparated = Field(
-        (), description="host names that requests may be addressed to, comma-separated"
-    )
-    allowed_origins: CommaSeparated = Field(
-        (), description="web origins such as https://app.example.com, comma-separated"
+        description=f"different secrets of at least {MIN_SEALING_KEY_BYTES} bytes, comma-separated; "
+        "the first seals, all unseal",
     )
     max_body_bytes: int = Field(
         4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="bytes from 1024 to 67108864"
@@ -141,6 +123,46 @@ class BridgeSettings(_Settings):
         """How long a caller who gets no task is kept waiting in one request."""
         return timedelta(seconds=self.longest_call_seconds)
 
+    @field_validator("sealing_keys")
+    @classmethod
+    def _keys_are_long(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        secrets = [key.get_secret_value() for key in keys]
+        if len(set(secrets)) < len(secrets) or any(len(key.encode()) < MIN_SEALING_KEY_BYTES for key in secrets):
+            raise ValueError("short or repeated key")
+        return keys
+
+
+class StdioSettings(ServiceSettings):
+    """The settings of a server on standard input and output.
+
+    It may go without sealing keys: nobody but this one process is ever shown what it sealed.
+    """
+
+
+class BridgeSettings(ServiceSettings):
+    """A bridge's settings.
+
+    Without sealing keys a bridge starts only where it says that it is alone (`single_replica`) and is bound to
+    loopback: a second replica, or the same one after a restart, could not read what it sealed.
+    """
+
+    LOOPBACK_NAMES: ClassVar[frozenset[str]] = frozenset({"localhost"})
+
+    host: str = Field("127.0.0.1", min_length=1, description="an address to bind, e.g. 127.0.0.1")
+    port: int = Field(8000, ge=0, le=65535, description="a TCP port from 0 to 65535, where 0 means any free one")
+    path: str = Field("/mcp", pattern=r"^(/[A-Za-z0-9._~-]+)+$", description="a URL path such as /mcp")
+    bearer_token: SecretStr | None = Field(
+        None, description=f"a secret of at least {MIN_TOKEN_CHARS} characters of A-Z a-z 0-9 - . _ ~ + / ="
+    )
+    single_replica: bool = Field(False, description="true or false")
+    task_name_required: bool = Field(True, description="true or false")
+    allowed_hosts: CommaSeparated = Field(
+        (), description="host names that requests may be addressed to, comma-separated"
+    )
+    allowed_origins: CommaSeparated = Field(
+        (), description="web origins such as https://app.example.com, comma-separated"
+    )
+
     @property
     def on_loopback(self) -> bool:
         """Whether nothing but this machine can reach the bridge."""
@@ -155,13 +177,6 @@ class BridgeSettings(_Settings):
         ):
             raise ValueError("unfit token")
         return token
-
-    @field_validator("sealing_keys")
-    @classmethod
-    def _keys_are_long(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-        if any(len(key.get_secret_value().encode()) < MIN_SEALING_KEY_BYTES for key in keys):
-            raise ValueError("short key")
-        return keys
 
     @model_validator(mode="after")
     def _nothing_is_open_by_accident(self) -> Self:
@@ -215,7 +230,7 @@ def _explain(model: type[_Settings], error: ValidationError) -> str:
 
 def _refuse_misspelt_variables(environment: Mapping[str, str]) -> None:
     """Other MCP_TASKS_ variables belong to tools, so only what looks like one of ours is an error."""
-    known = {name for model in (BridgeSettings, WorkerSettings) for name in model.model_fields}
+    known = {name for model in (BridgeSettings, StdioSettings, WorkerSettings) for name in model.model_fields}
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and name not in known and (meant := get_close_matches(name, known, 1, 0.8)):

@@ -38,6 +38,7 @@ def leave(status: int) -> NoReturn:
 
     Temporal's runtime has threads that may be waiting for the interpreter just then: it was seen to hang or to abort.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # as it is when the process was started with that descriptor closed
+            stream.flush()
     os._exit(status)

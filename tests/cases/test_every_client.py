@@ -3,6 +3,7 @@ same workflow")."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,6 +23,7 @@ from tests.activities.test_deploy_release import make_application
 from tests.cases.client import FORMS, McpClient, accept
 from tests.cases.older_client import OlderClient, accepting
 from tests.cases.stack import Stack
+from tests.stdio.client import request, stdio_client
 from tests.support import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -105,11 +107,26 @@ async def older_client(deployment: Deployment, version: str) -> dict[str, Any]:
     return dict(message["result"])
 
 
+async def over_stdio(deployment: Deployment) -> dict[str, Any]:
+    """2026-07-28 without the extension, over the pipes of a process of its own."""
+    environment = {**deployment.stack.environment, "MCP_TASKS_TASK_QUEUE": "shipped"}
+    async with stdio_client(environment, tasks=SHIPPED) as server:
+        more: dict[str, Any] = {}
+        while True:
+            params = {"name": "deploy_release", "arguments": ARGUMENTS, **more}
+            result = await server.result(request("tools/call", params, capabilities=FORMS))
+            if result["resultType"] == "complete":
+                return dict(result)
+            answers = {key: accept(**APPROVAL) for key in result["inputRequests"]}
+            more = {"requestState": result["requestState"], "inputResponses": answers}
+
+
 KINDS: Final[Mapping[str, Callable[[Deployment], Awaitable[dict[str, Any]]]]] = {
     "tasks": tasks_client,
     "MRTR": mrtr_client,
     "2025-11-25": partial(older_client, version="2025-11-25"),
     "2025-06-18": partial(older_client, version="2025-06-18"),
+    "stdio": over_stdio,
 }
 
 
@@ -135,3 +152,5 @@ async def test_every_client_gets_the_same_result_of_one_run(deployment: Deployme
         return found if all(run.status is WorkflowExecutionStatus.COMPLETED for run in found) else []
 
     assert len(await eventually(new, what="the end of the run")) == 1
+    await asyncio.sleep(1)  # a second run would be listed a little later
+    assert len(await new()) == 1

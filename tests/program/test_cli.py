@@ -12,7 +12,7 @@ from tests.support import plain_environment, run_to_end
 ALONE = {"MCP_TASKS_SINGLE_REPLICA": "true"}
 
 
-@pytest.mark.parametrize("command", [(), ("dev",), ("bridge",), ("worker",), ("vendor",)])
+@pytest.mark.parametrize("command", [(), ("dev",), ("bridge",), ("stdio",), ("worker",), ("vendor",)])
 async def test_help_explains_each_command(command: tuple[str, ...]) -> None:
     """And does nothing else."""
     status, output, errors = await run_to_end(*command, "--help")
@@ -27,6 +27,8 @@ async def test_help_explains_each_command(command: tuple[str, ...]) -> None:
         (("bridge", "--host", "0.0.0.0"), {}, "MCP_TASKS_HOST is '0.0.0.0', which others can reach"),  # noqa: S104
         (("bridge",), {**ALONE, "MCP_TASKS_PORT": "x"}, "MCP_TASKS_PORT must be a TCP port"),
         (("bridge", "--tasks", "no.such.module"), ALONE, "--tasks no.such.module: there is no module 'no'"),
+        (("stdio", "--tasks", "no.such.module"), {}, "--tasks no.such.module: there is no module 'no'"),
+        (("stdio",), {"MCP_TASKS_MAX_BODY_BYTES": "1"}, "MCP_TASKS_MAX_BODY_BYTES must be bytes from 1024"),
         (("worker", "--tasks", "json"), {}, "--tasks json: the module needs TASKS"),
         (("worker",), {"TEMPORAL_PROFILE": "nowhere"}, "TEMPORAL_* variables or Temporal profile file"),
     ],

@@ -102,6 +102,7 @@ def test_lists_come_from_one_comma_separated_variable(monkeypatch: pytest.Monkey
         ("MCP_TASKS_MAX_BODY_BYTES", "10"),
         ("MCP_TASKS_ANSWER_WINDOW_SECONDS", "0"),
         ("MCP_TASKS_SEALING_KEYS", "too-short-a-secret"),
+        ("MCP_TASKS_SEALING_KEYS", f"{KEY},{KEY}"),
         ("MCP_TASKS_BEARER_TOKEN", "short"),
         ("MCP_TASKS_BEARER_TOKEN", "a token with spaces in it"),
     ],
