@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -23,13 +22,16 @@ MAX_CREATION_KEY_CHARS: Final = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """`responses` and `state` are what a retry of core MRTR brings along; `creation_key` names the task to be."""
+    """`responses` and `state` are what a retry of core MRTR brings along; `creation_key` names the task to be.
+    `takes_handle` is whether the caller is given a task rather than made to wait.
+    """
 
     tool: Tool
     arguments: dict[str, Any]
     responses: dict[str, Any]
     state: dict[str, Any] | None
     creation_key: str | None
+    takes_handle: bool
     exchange: Exchange
 
     @property
@@ -37,10 +39,21 @@ class Call:
         """What the client declared."""
         return self.exchange.peer.capabilities
 
-    @cached_property
-    def takes_handle(self) -> bool:
-        """Whether the caller is given a task rather than made to wait."""
-        return self.exchange.peer.modern and declares_tasks(self.capabilities) and self.tool.task != "never"
+    @property
+    def repeatable(self) -> bool:
+        """Whether its run can be found again by a creation key: this call's or, in a retry, the first one's."""
+        return self.creation_key is not None if self.state is None else bool(self.state["named"])
+
+    def of_run(self, delivery: str) -> Call:
+        """This call of a run that another call started: how that one gets its outcome was settled then, with the bounds
+        of the run.
+
+        Raises MCPError (-32021): The run is a task, and this client takes none.
+        """
+        takes_handle = delivery == "task"
+        if takes_handle:
+            require_tasks(self.capabilities if self.exchange.peer.modern else {})
+        return replace(self, takes_handle=takes_handle)
 
     @property
     def holds_handle_at_once(self) -> bool:
@@ -68,6 +81,7 @@ def checked_call(params: Mapping[str, Any], catalog: Catalog, exchange: Exchange
         responses=dict(params.get("inputResponses") or {}) if peer.modern else {},
         state=None if state is None else json.loads(state),
         creation_key=_creation_key(params.get("_meta") or {}),
+        takes_handle=peer.modern and declares_tasks(peer.capabilities) and tool.task != "never",
         exchange=exchange,
     )
 

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -23,7 +23,8 @@ from bridge.call import Call, checked_call
 from bridge.capabilities import require_askable
 from bridge.catalog import Catalog
 from bridge.degrade import CannotAsk, asked_request, shown_result
-from bridge.errors import CallTooLong, NoWorkerForCall, TaskNotFound
+from bridge.dispatch import INTERRUPTED, RETRY
+from bridge.errors import CallTooLong, EngineUnavailable, NoWorkerForCall, TaskNotFound
 from bridge.exchange import Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
@@ -31,7 +32,7 @@ from bridge.seal import Seal
 from bridge.starts import Started, Starts
 from bridge.status import Live, Terminal
 from bridge.tasks import Context, Tasks, exchange_of
-from bridge.waits import Waits
+from bridge.waits import Stopping, Waits
 from bridge.wire import created_task
 from workflows.kit.contract import Principal
 
@@ -77,13 +78,16 @@ class Calls:
 
     async def _answer(self, context: Context, exchange: Exchange) -> dict[str, Any]:
         call = checked_call(context.params or {}, self._catalog, exchange)
-        if call.state is not None:
-            task_id = await self._resume(call, call.state)
+        if (state := call.state) is not None:
+            call = call.of_run(state["delivery"])
+            task_id = await self._resume(call, state)
             # A worker had this run before; if none answers now, the person's answer is not thrown away for it
             return await self._wait(call, task_id, patience=None)
         if problem := call.tool.arguments_problem(call.arguments):
             return _tool_error(f"Invalid arguments: {problem}")
         started = await self._starts.start(call)
+        if started.repeated:
+            call = call.of_run(started.memo.delivery)
         if call.holds_handle_at_once:
             return await self._quick_result(call, started.task_id) or await self._handle(call, started)
         return await self._wait(call, started.task_id, patience=FIRST_STEP_SECONDS)
@@ -91,15 +95,11 @@ class Calls:
     async def _resume(self, call: Call, state: Mapping[str, Any]) -> str:
         """The run that a sealed state belongs to, once this retry's answers to that state's questions are with it."""
         task_id: str = state["task"]
-        owner = call.exchange.owner
 
         async def abandon() -> None:
-            state = await self._reader.read(task_id, owner)
-            # Once a handle was given, e.g. to the first of two equal retries, only tasks/cancel ends the task
-            if isinstance(state, Live) and (state.memo.delivery == "result" or state.phase is not None):
-                await self._cancel(task_id, owner)
+            self._starts.undo(task_id, lambda: self._end(task_id, call.exchange.owner))
 
-        if call.creation_key is None:
+        if not call.repeatable:
             call.exchange.on_undelivered(abandon)
         responses = {key: response for key, response in call.responses.items() if key in state["keys"]}
         try:
@@ -116,8 +116,8 @@ class Calls:
         budget = call.tool.wait_budget.total_seconds()
         if budget <= 0:
             return None
-        with suppress(TimeoutError):
-            states = self._waits.states(task_id, call.exchange.owner, None)
+        with suppress(TimeoutError, Stopping):
+            states = self._waits.states(task_id, call.exchange, None)
             async with asyncio.timeout(budget), aclosing(states):
                 async for state in states:
                     if isinstance(state, Terminal):
@@ -134,28 +134,32 @@ class Calls:
         """The result, the next question, or the handle, whichever the run reaches first. A run that no worker takes up
         within `patience` seconds, where nobody polls its queue, is given up.
         """
-        asked_at = datetime.now(UTC)
         within = asyncio.timeout(self._longest_wait.total_seconds())
         try:
             async with within:
                 try:
                     return await self._first_answer(call, task_id, patience)
                 except TimeoutError:
-                    if not await self._gateway.polled_since(call.tool.queue, asked_at):
+                    if not await self._waits.worked_on(task_id, call.tool.queue):
                         await self._give_up(call, task_id)
                         raise NoWorkerForCall from None
                 return await self._first_answer(call, task_id, None)
+        except Stopping:
+            if call.exchange.peer.modern:
+                return _input_required(call, task_id, {})
+            await self._give_up(call, task_id)
+            raise MCPError(INTERNAL_ERROR, INTERRUPTED, RETRY) from None
         except TimeoutError:
             if not within.expired():
                 raise
             await self._give_up(call, task_id)
-            raise CallTooLong(self._longest_wait, repeatable=call.creation_key is not None) from None
+            raise CallTooLong(self._longest_wait, repeatable=call.repeatable) from None
 
     async def _first_answer(self, call: Call, task_id: str, patience: float | None) -> dict[str, Any]:
         """Raises TimeoutError if no worker has taken up the run within `patience` seconds."""
         exchange, reported, asked = call.exchange, -math.inf, set[str]()
         interval = None if exchange.progress_token is None else call.tool.poll_interval.total_seconds()
-        states = self._waits.states(task_id, exchange.owner, interval)
+        states = self._waits.states(task_id, exchange, interval)
         async with asyncio.timeout(patience) as untouched, aclosing(states):
             async for state in states:
                 if isinstance(state, Terminal):
@@ -169,7 +173,7 @@ class Calls:
                 if requests := state.input_requests:
                     await self._check_askable(call, task_id, requests)
                     if exchange.peer.modern:
-                        return _input_required(task_id, requests)
+                        return _input_required(call, task_id, requests)
                     await self._ask(call, task_id, {key: requests[key] for key in requests if key not in asked})
                     asked |= requests.keys()
         raise MCPError(INTERNAL_ERROR, "The call ended without a result")
@@ -184,25 +188,35 @@ class Calls:
 
     async def _ask(self, call: Call, task_id: str, requests: Mapping[str, Mapping[str, Any]]) -> None:
         """Put questions to a client of an older revision, each under an id that says where its answer belongs."""
-        exchange = call.exchange
-        for key, request in requests.items():
-            claims = {"task": task_id, "key": key, "method": request["method"]}
-            request_id = self._question_ids.seal(claims, exchange.owner)
-            try:
-                asked = asked_request(exchange.peer.version, request, request_id)
-            except CannotAsk as problem:
-                await self._give_up(call, task_id)
-                raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"This client cannot be asked: {problem}") from None
-            await exchange.request(request_id, asked["method"], asked["params"])
+        exchange, asked = call.exchange, dict[str, dict[str, Any]]()
+        try:
+            for key, request in requests.items():
+                claims = {"task": task_id, "key": key, "method": request["method"]}
+                request_id = self._question_ids.seal(claims, exchange.owner)
+                asked[request_id] = asked_request(exchange.peer.version, request, request_id)
+        except CannotAsk as problem:
+            await self._give_up(call, task_id)
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"This client cannot be asked: {problem}") from None
+        for request_id, request in asked.items():
+            await exchange.request(request_id, request["method"], request["params"])
 
     async def _give_up(self, call: Call, task_id: str) -> None:
         """End a run whose caller gets an error instead of its result, unless the caller can find it again."""
-        if call.creation_key is None:
-            await self._cancel(task_id, call.exchange.owner)
+        if call.repeatable:
+            return
+        try:
+            await self._end(task_id, call.exchange.owner)
+        except EngineUnavailable:
+            self._starts.undo(task_id, lambda: self._end(task_id, call.exchange.owner))
 
-    async def _cancel(self, task_id: str, owner: Principal) -> None:
+    async def _end(self, task_id: str, owner: Principal) -> None:
+        """Ask a run to stop that nobody holds a handle of. Once one was given, e.g. to the first of two equal retries,
+        only tasks/cancel ends the task.
+        """
         with suppress(TaskNotFound):
-            await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+            state = await self._reader.read(task_id, owner)
+            if isinstance(state, Live) and (state.memo.delivery == "result" or state.phase is not None):
+                await self._starts.end(task_id, owner)
 
 
 def _result(state: Terminal) -> dict[str, Any]:
@@ -214,12 +228,12 @@ def _result(state: Terminal) -> dict[str, Any]:
     raise MCPError(INTERNAL_ERROR, "The call was cancelled")
 
 
-def _input_required(task_id: str, requests: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "resultType": "input_required",
-        "inputRequests": dict(requests),
-        "requestState": json.dumps({"task": task_id, "keys": list(requests)}),
-    }
+def _input_required(call: Call, task_id: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+    """The questions, and where their answers belong; without questions it means "call again" (core MRTR)."""
+    delivery = "task" if call.takes_handle else "result"
+    state = {"task": task_id, "keys": list(requests), "delivery": delivery, "named": call.repeatable}
+    asked = {"inputRequests": dict(requests)} if requests else {}
+    return {"resultType": "input_required", **asked, "requestState": json.dumps(state)}
 
 
 async def _report(exchange: Exchange, state: Live, reported: float) -> float:

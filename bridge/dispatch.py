@@ -25,6 +25,9 @@ from bridge.jsonrpc import Refusal, Request, encode, error_response, http_status
 
 log = logging.getLogger(__name__)
 
+INTERRUPTED: Final = "The request was interrupted. Send it again."
+RETRY: Final[Mapping[str, Any]] = {"retryAfterMs": 1000}
+
 _MODERN_ONLY: Final = ("server/", "tasks/", "subscriptions/")
 
 
@@ -87,7 +90,7 @@ async def dispatch(
 def interrupted(exchange: Exchange) -> Reply:
     """The reply to a request whose handler was cancelled, and not by its client: the server stops."""
     log.warning("exchange.interrupted id=%.80r", exchange.request_id)
-    return _error(exchange, INTERNAL_ERROR, "The request was interrupted. Send it again.", {"retryAfterMs": 1000})
+    return _error(exchange, INTERNAL_ERROR, INTERRUPTED, RETRY)
 
 
 def _error(exchange: Exchange, code: int, message: str, data: Any = None) -> Reply:

@@ -79,7 +79,7 @@ class EngineRefused(BridgeError):
 
 
 class NoWorkerForCall(BridgeError):
-    """No worker polls the queue of a tool whose caller waits; its run was cancelled."""
+    """No worker polls the queue of a tool whose caller waits; its run was cancelled, unless it has a creation key."""
 
     code = INTERNAL_ERROR
     message = "Nothing is running this tool at the moment; try again"

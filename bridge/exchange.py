@@ -45,7 +45,17 @@ class Caller:
 class Exchange:
     """A request, its owner, its client, and the way back."""
 
-    def __init__(self, *, request_id: RequestId, params: Mapping[str, Any], caller: Caller, send: Send) -> None:
+    def __init__(
+        self,
+        *,
+        request_id: RequestId,
+        params: Mapping[str, Any],
+        caller: Caller,
+        send: Send,
+        stopping: asyncio.Event | None = None,
+    ) -> None:
+        """`stopping` is set when the transport is about to end; what waits then should answer."""
+        self.stopping: Final = stopping or asyncio.Event()
         self.request_id: Final = request_id
         self.caller: Final = caller
         self.progress_token: Final = progress_token_from_params(params)

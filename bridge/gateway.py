@@ -157,6 +157,7 @@ class Gateway:
                 rpc_timeout=START_ATTEMPT,
             )
 
+        found = False
         async with self._connection.bounded("start"):
             try:
                 await attempt()
@@ -170,8 +171,10 @@ class Gateway:
                 try:
                     await attempt()
                 except WorkflowAlreadyStartedError:
+                    found = True
                     logger.info("start.found_after_retry", extra={"task_id": task_id})
-        return True
+        # Either the first attempt's run, or one that was there before: an id that a client can name may be in use
+        return not found or (await self.describe(task_id)).memo == memo
 
     def _search_attributes(self, memo: TaskMemo) -> TypedSearchAttributes:
         values = {TOOL_ATTRIBUTE: memo.tool, OWNER_ATTRIBUTE: self.owner_hash(memo.owner), STATUS_ATTRIBUTE: "working"}
@@ -181,7 +184,7 @@ class Gateway:
 
     def owner_hash(self, owner: Principal) -> str:
         """`owner` as the search attribute shows it: search attributes are plain text to everybody who may list."""
-        return hmac.new(self._owner_key, f"{owner.issuer}\0{owner.subject}".encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self._owner_key, owner.identity.encode(), hashlib.sha256).hexdigest()[:32]
 
     async def describe(self, task_id: str, run_id: str = "") -> Described:
         """One consistent read of the task's latest run, or of the run named.

@@ -91,6 +91,15 @@ def is_plain(content_encodings: Sequence[str]) -> bool:
     return all(coding.strip().lower() in ("", "identity") for coding in ",".join(content_encodings).split(","))
 
 
+def check_single(headers: Headers) -> None:
+    """Raise Refusal if a header that says what the message is, or whose, is there twice: a proxy may read the other."""
+    duplicated = find_duplicated_routing_header(headers.items())
+    if duplicated is None and len(headers.getall(SESSION_HEADER, [])) > 1:
+        duplicated = SESSION_HEADER
+    if duplicated is not None:
+        raise Refusal(HEADER_MISMATCH, f"{duplicated} header appears more than once")
+
+
 def is_modern(message: Request | Notification, headers: Headers) -> bool:
     """Whether a message is of 2026-07-28 or claims to be; else it is of a revision that opens with a handshake.
 
@@ -153,9 +162,6 @@ def check_parameters(message: Request, schema: Mapping[str, Any], headers: Heade
 
 
 def _routing_problem(headers: Headers) -> str | None:
-    duplicated = find_duplicated_routing_header(headers.items())
-    if duplicated is not None:
-        return f"{duplicated} header appears more than once"
     for name in _ROUTING_HEADERS:
         if not _LEGAL_VALUE.fullmatch(headers.get(name, "")):
             return f"{name} header contains illegal characters; other text is sent as =?base64?...?="

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from bridge.auth import Authenticator, Unauthenticated
 from bridge.dispatch import dispatch, params_problem
-from bridge.envelope import MODERN_VERSIONS, OLDER_VERSIONS, Peer, unsupported_version
+from bridge.envelope import MODERN_VERSIONS, NO_RESPONSES, OLDER_VERSIONS, Peer, unsupported_version
 from bridge.errors import BridgeError
 from bridge.exchange import Caller, Exchange
 from bridge.headers import (
@@ -38,12 +38,13 @@ from bridge.headers import (
     check_notification,
     check_parameters,
     check_request,
+    check_single,
     is_json,
     is_modern,
     is_plain,
     version_header,
 )
-from bridge.jsonrpc import Notification, Refusal, Request, Response, encode, parse_message, result_response
+from bridge.jsonrpc import Message, Notification, Refusal, Request, Response, encode, parse_message, result_response
 from bridge.older import OlderRevisions
 from bridge.origin import host_allowed, origin_allowed
 from bridge.sse import Answer
@@ -88,8 +89,8 @@ class HttpSettings:
 
     `loopback` says whether the listener is bound to a loopback address; for the lists see `host_allowed` and
     `origin_allowed`. `task_name_required` is whether `tasks/*` must have the `Mcp-Name` header, as the Tasks extension
-    wants it of clients. `receive_seconds` bounds the arrival of a body, `write_seconds` each write to a client that does
-    not read, and `shutdown_grace_seconds` what running requests still have when the server stops.
+    wants it of clients. `receive_seconds` bounds the arrival of a body, `write_seconds` each write to a client that
+    does not read, and `shutdown_grace_seconds` what running requests still have when the server stops.
     """
 
     path: str = "/mcp"
@@ -131,6 +132,7 @@ class _Endpoint:
         self._authenticate = authenticate
         self._running: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Timeout] = set()
+        self._stopping = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one HTTP request, whatever it is."""
@@ -160,6 +162,7 @@ class _Endpoint:
 
     async def close(self, _app: web.Application) -> None:
         """Give running requests the grace period, then cancel them; stop waiting for bodies at once."""
+        self._stopping.set()
         now = asyncio.get_running_loop().time()
         for receiving in self._receiving:
             if not receiving.expired():
@@ -192,8 +195,19 @@ class _Endpoint:
         if not is_plain(request.headers.getall(hdrs.CONTENT_ENCODING, [])):
             raise Refusal(INVALID_REQUEST, "Content-Encoding is not supported; send the body uncompressed", status=415)
         message = parse_message(await self._body(request), max_depth=self._settings.max_depth)
+        try:
+            return await self._serve(message, request, owner, accepts)
+        except Refusal as refusal:
+            if isinstance(message, Request):
+                refusal.request_id = message.id
+            raise
+
+    async def _serve(
+        self, message: Message, request: web.Request, owner: Principal, accepts: Accepts
+    ) -> web.StreamResponse:
+        check_single(request.headers)
         if isinstance(message, Response):
-            return await self._answered(message, request, owner)
+            return await self._answered(message, request, owner, accepts)
         if is_modern(message, request.headers):
             if isinstance(message, Notification):
                 return self._acknowledge(message, request)
@@ -250,16 +264,13 @@ class _Endpoint:
         )
 
     def _session_peer(self, request: web.Request, owner: Principal, accepts: Accepts) -> Peer:
-        """The client of an older revision. Raises Refusal: its session is over (404)."""
-        tokens = request.headers.getall(SESSION_HEADER, [])
+        """The client of an older revision. Raises Refusal: its session is over (404), or its revision is not served."""
         version = version_header(request.headers)
         if version and version not in OLDER_VERSIONS:
             raise unsupported_version(version)
-        if len(tokens) > 1:
-            raise Refusal(INVALID_REQUEST, f"{SESSION_HEADER} header appears more than once")
-        if not tokens:
+        if SESSION_HEADER not in request.headers:
             return Peer(version=version, capabilities={})
-        peer = self._older.peer(tokens[0].strip(" \t"), owner)
+        peer = self._older.peer(request.headers[SESSION_HEADER].strip(" \t"), owner)
         return peer if accepts.sse else replace(peer, capabilities={})  # questions need a stream
 
     async def _older_notification(self, message: Notification, caller: Caller) -> web.Response:
@@ -269,13 +280,13 @@ class _Endpoint:
             await self._deliver(self._older.cancelled(message, caller))
         return web.Response(status=202)
 
-    async def _answered(self, message: Response, request: web.Request, owner: Principal) -> web.Response:
-        """The answer to a request of ours, which only older revisions know."""
+    async def _answered(
+        self, message: Response, request: web.Request, owner: Principal, accepts: Accepts
+    ) -> web.Response:
+        """The answer to a request of ours, which only older revisions know. It needs no session, but no wrong one."""
         if version_header(request.headers) in MODERN_VERSIONS:
-            raise Refusal(
-                INVALID_REQUEST,
-                "JSON-RPC responses are not accepted; answers belong in tasks/update or in a retried call",
-            )
+            raise Refusal(INVALID_REQUEST, NO_RESPONSES)
+        self._session_peer(request, owner, accepts)
         await self._deliver(self._older.answered(message, owner, CHANNEL))
         return web.Response(status=202)
 
@@ -315,7 +326,9 @@ class _Endpoint:
             keep_alive_seconds=self._settings.keep_alive_seconds,
             write_seconds=self._settings.write_seconds,
         )
-        exchange = Exchange(request_id=message.id, params=message.params, caller=caller, send=answer.send)
+        exchange = Exchange(
+            request_id=message.id, params=message.params, caller=caller, send=answer.send, stopping=self._stopping
+        )
         transport = TransportContext(kind="streamable-http", can_send_request=False, headers=request.headers)
         check = partial(self._check_call, message, request.headers) if caller.peer.modern else _unchecked
         handler = dispatch(self._server, message, exchange, transport, check)

@@ -63,7 +63,9 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a client answers to a request of ours, which only revisions before 2026-07-28 know; `result` or an error."""
+    """What a client answers to a request of ours, which only revisions before 2026-07-28 know. `result` is None if it
+    is an error, or nothing that could be used.
+    """
 
     id: RequestId
     result: dict[str, Any] | None
@@ -124,11 +126,11 @@ def parse_message(raw: bytes, *, max_depth: int) -> Message:
 
 
 def _response(document: Mapping[str, Any], request_id: RequestId | None) -> Response:
-    """Raises Refusal without an id: the id of a response is the receiver's own, and errors do not answer responses."""
+    """A malformed result is as good as an error. Raises Refusal without an id: errors do not answer responses."""
     result = document.get("result")
-    if request_id is None or ("error" in document) == ("result" in document) or not isinstance(result, dict | None):
-        raise Refusal(INVALID_REQUEST, "A response has an id, and either a result object or an error")
-    return Response(request_id, result)
+    if request_id is None:
+        raise Refusal(INVALID_REQUEST, "A response needs the id of the request that it answers")
+    return Response(request_id, result if isinstance(result, dict) and "error" not in document else None)
 
 
 def _parse_json(raw: bytes, max_depth: int) -> Any:

@@ -21,7 +21,7 @@ from mcp_types import INVALID_REQUEST, InitializeRequestParams
 
 from bridge.capabilities import bounded
 from bridge.envelope import OLDER_VERSIONS, Peer
-from bridge.errors import EngineUnavailable, TaskNotFound
+from bridge.errors import EngineUnavailable, TaskNotFound, TooLarge
 from bridge.exchange import Caller
 from bridge.jsonrpc import Notification, Refusal, RequestId, Response
 from bridge.seal import Seal, Unsealed
@@ -114,8 +114,8 @@ class OlderRevisions:
             await self._refused(claims, caller)
             return
         try:
-            await _insistently(lambda: self._deliver(task_id, {key: response.result}, caller))
-        except MCPError as unfit:
+            await _through_an_outage(lambda: self._deliver(task_id, {key: response.result}, caller))
+        except (MCPError, TooLarge) as unfit:
             await self._refused(claims, caller)
             raise Refusal(unfit.code, f"{unfit.message}. It counts as cancelled", status=400) from None
 
@@ -135,9 +135,9 @@ class OlderRevisions:
         """Nobody will answer: an elicitation has a word for that, other requests do not, and the work ends."""
         task_id, key = claims["task"], claims["key"]
         if claims["method"] == ELICITATION:
-            await _insistently(lambda: self._deliver(task_id, {key: {"action": "cancel"}}, caller))
+            await _through_an_outage(lambda: self._deliver(task_id, {key: {"action": "cancel"}}, caller))
         else:
-            await _insistently(lambda: self._cancel_task(task_id, caller.owner))
+            await _through_an_outage(lambda: self._cancel_task(task_id, caller.owner))
 
 
 def _known_then(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _known_then(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]
     return dict(capabilities) if version == OLDER_VERSIONS[0] else {name: {} for name in capabilities}
 
 
-async def _insistently(deliver: Callable[[], Awaitable[None]]) -> None:
+async def _through_an_outage(deliver: Callable[[], Awaitable[None]]) -> None:
     """Deliver through a short outage; a task that is gone wants nothing any more.
 
     Raises EngineUnavailable: The outage lasts.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
@@ -87,4 +88,9 @@ def _null(_constant: str) -> None:
     answer."""
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_null)
+def _finite(literal: str) -> float | None:
+    number = float(literal)
+    return number if math.isfinite(number) else None
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_null, parse_float=_finite)

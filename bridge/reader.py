@@ -246,6 +246,6 @@ class _Acknowledged:
 
 
 def _owned(memo: TaskMemo | None, owner: Principal) -> TaskMemo:
-    if memo is None or (memo.owner.issuer, memo.owner.subject) != (owner.issuer, owner.subject):
+    if memo is None or memo.owner.identity != owner.identity:
         raise TaskNotFound
     return memo

@@ -53,4 +53,4 @@ class Seal:
 
 
 def _bound(owner: Principal) -> str:
-    return hashlib.sha256(f"{owner.issuer}\0{owner.subject}".encode()).hexdigest()[:32]
+    return hashlib.sha256(owner.identity.encode()).hexdigest()[:32]

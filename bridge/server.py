@@ -99,8 +99,7 @@ def bound_principal(context: ServerRequestContext[Any, Exchange]) -> str | None:
     """Who a sealed requestState belongs to: whoever else presents it is refused."""
     if context.request is None:
         return None
-    owner = context.request.owner
-    return f"{owner.issuer}\0{owner.subject}"
+    return context.request.owner.identity
 
 
 def _translated(handler: Handler[ParamsT]) -> Handler[ParamsT]:

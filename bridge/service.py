@@ -10,7 +10,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,7 +22,6 @@ from bridge.calls import Calls
 from bridge.catalog import Catalog, Tool
 from bridge.catalog_file import read_catalog
 from bridge.envelope import OLDER_VERSIONS
-from bridge.errors import TaskNotFound
 from bridge.features import capabilities
 from bridge.gateway import Gateway
 from bridge.histories import Histories
@@ -35,7 +34,6 @@ from bridge.settings import ServiceSettings, temporal_connect_config
 from bridge.starts import Starts
 from bridge.task_ids import TaskIds
 from bridge.tasks import Tasks
-from workflows.kit.contract import Principal
 
 log = logging.getLogger(__name__)
 
@@ -75,15 +73,11 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     register = load_tasks(settings.tasks).register_handlers if settings.offers_tasks else None
     server = build_server(catalog, calls, tasks, Histories(gateway, reader), security, register)
 
-    async def cancel_task(task_id: str, owner: Principal) -> None:
-        with suppress(TaskNotFound):
-            await gateway.request_cancel(task_id, gateway.owner_hash(owner))
-
     older = OlderRevisions(
         sessions=Seal(keys, "session", SESSION_LIFETIME),
         question_ids=question_ids,
         deliver=tasks.deliver,
-        cancel_task=cancel_task,
+        cancel_task=starts.end,
         cancel_request=starts.cancel_request,
         capabilities=capabilities(server, OLDER_VERSIONS[0]),
         server_info=server.server_info_stamp,
@@ -92,8 +86,8 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     try:
         yield Service(server=server, older=older, gateway=gateway)
     finally:
-        await reader.close()
         await starts.close()
+        await reader.close()
 
 
 def offered(settings: ServiceSettings) -> Catalog:

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,11 +23,13 @@ from mcp_types import INVALID_PARAMS
 from bridge.call import Call
 from bridge.capabilities import bounded
 from bridge.catalog import Tool
+from bridge.describe import Described
 from bridge.errors import BridgeError, EngineUnavailable, TaskNotFound, TooLarge
 from bridge.exchange import Caller
 from bridge.gateway import Gateway
 from bridge.jsonrpc import RequestId
 from bridge.task_ids import TaskIds, random_id
+from bridge.tasks import bounded_answers
 from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
 from workflows.kit.declaration import milliseconds
 
@@ -41,6 +43,14 @@ UNWINDING_MARGIN: Final = timedelta(hours=1)
 
 UNDO_PAUSES: Final = (0.0, 1.0, 3.0, 10.0, 30.0)
 """Seconds before each attempt to cancel a run that nobody can address."""
+
+EARLY_CANCEL_PAUSES: Final = (0.2, 0.5, 1.0, 3.0, 10.0)
+"""The same for a cancel that finds no run yet; request ids are free to invent, so at most `MAX_EARLY_CANCELS` wait."""
+
+MAX_EARLY_CANCELS: Final = 256
+
+REPEATED: Final = "an equal call was first"
+"""Why Temporal's history says that a run was cancelled, whose creation key had another one."""
 
 UNDO_GRACE_SECONDS: Final = 3.0
 """How long a bridge that stops waits for such cancels: one call to the engine."""
@@ -90,13 +100,47 @@ class Starts:
         """Cancel the run of a call of an older revision (`notifications/cancelled`), whichever replica serves it.
 
         Raises:
-            EngineUnavailable, EngineRefused
+            EngineRefused
         """
         if caller.peer.session is None:
             return
-        for task_id in self._ids.of_request(caller.owner, caller.peer.session, request_id):
+        ids = self._ids.of_request(caller.owner, caller.peer.session, request_id)
+        try:
+            await self._cancel_any(ids, caller.owner)
+        except (TaskNotFound, EngineUnavailable):
+            # It may have overtaken the call that it is meant for, and its client will not send it again
+            if len(self._undoing) < MAX_EARLY_CANCELS:
+                self.undo(ids[0], lambda: self._cancel_any(ids, caller.owner), EARLY_CANCEL_PAUSES)
+
+    async def _cancel_any(self, ids: Sequence[str], owner: Principal) -> None:
+        """Raises TaskNotFound if there is no run of any of these ids."""
+        found = 0
+        for task_id in ids:
             with suppress(TaskNotFound):
-                await self._gateway.request_cancel(task_id, self._gateway.owner_hash(caller.owner))
+                await self._cancel(task_id, owner)
+                found += 1
+        if not found:
+            raise TaskNotFound
+
+    async def end(self, task_id: str, owner: Principal) -> None:
+        """Ask a run to stop, if there is one.
+
+        Raises:
+            EngineUnavailable, EngineRefused
+        """
+        with suppress(TaskNotFound):
+            await self._cancel(task_id, owner)
+
+    async def _cancel(self, task_id: str, owner: Principal) -> None:
+        await self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner))
+
+    def undo(self, task_id: str, cancel: Callable[[], Awaitable[None]], pauses: Sequence[float] = UNDO_PAUSES) -> None:
+        """Have `cancel` end a run whose caller does not get its result, also through an outage, and without waiting
+        for it: after each of `pauses`, in seconds, until it does.
+        """
+        undoing = asyncio.create_task(_insistently(task_id, cancel, pauses))
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
 
     def _memo(self, call: Call) -> TaskMemo:
         tool = call.tool
@@ -121,25 +165,30 @@ class Starts:
         )
 
     async def _start_once(self, call: Call, memo: TaskMemo, creation_key: str) -> Started:
-        task_id, *of_older_keys = self._ids.of_creation_key(memo.owner, creation_key)
-        for older in of_older_keys:
-            with suppress(TaskNotFound):
-                return await self._found(older, memo)
-        if not await self._launch(call, memo, task_id, None):
-            return await self._found(task_id, memo)
-        if call.responses:  # not with the start: to a run that is there already it would be delivered as well
-            await self._gateway.signal_update(task_id, _offer(call, memo))
-        return Started(task_id=task_id, memo=memo)
+        responses = bounded_answers(call.responses)  # before the start: they are sent after it
+        ids = self._ids.of_creation_key(memo.owner, creation_key)
+        rotating = len(ids) > 1
+        if rotating and (first := await self._first_of(ids)):
+            return _repeated(first, memo)
+        if not await self._launch(call, memo, ids[0], None):
+            return _repeated(await self._gateway.describe(ids[0]), memo)
+        # Replicas whose first keys differ may have started one each: both look, and agree
+        if rotating and (first := await self._first_of(ids)) and first.task_id != ids[0]:
+            await self._gateway.request_cancel(ids[0], REPEATED)
+            return _repeated(first, memo)
+        if responses:  # not with the start: to a run that is there already they would be delivered as well
+            await self._gateway.signal_update(ids[0], _offer(call, memo))
+        return Started(task_id=ids[0], memo=memo)
 
-    async def _found(self, task_id: str, wanted: TaskMemo) -> Started:
-        memo = (await self._gateway.describe(task_id)).memo
-        if memo is None or (memo.tool, memo.arguments_digest) != (wanted.tool, wanted.arguments_digest):
-            raise MCPError(
-                INVALID_PARAMS,
-                "The creation key was used before, for a call with another tool or other arguments; use a new one",
-                {"reason": "creation_key_reused"},
-            )
-        return Started(task_id=task_id, memo=memo, repeated=True)
+    async def _first_of(self, ids: Sequence[str]) -> Described | None:
+        """Of the tasks that have these ids, the one that says that it was created first: the same for every replica."""
+        found = list[tuple[datetime, str, Described]]()
+        for task_id in ids:
+            with suppress(TaskNotFound):
+                run = await self._gateway.describe(task_id)
+                if run.memo is not None:
+                    found.append((run.memo.created_at, task_id, run))
+        return min(found)[-1] if found else None
 
     async def _start_unnamed(self, call: Call, memo: TaskMemo, task_id: str) -> bool:
         """Start the run, and see to it that it ends if the client leaves before it has its answer."""
@@ -151,18 +200,22 @@ class Starts:
         self._starting.add(starting)
         starting.add_done_callback(self._began)
 
-        async def abandon() -> None:
+        async def cancel() -> None:
             with suppress(BridgeError):
-                if not await starting:
-                    return
-            self._cancel_unnamed(task_id, memo.owner)
+                await asyncio.shield(starting)
+            # An id that a client can name may be that of an earlier run
+            if (await self._gateway.describe(task_id)).memo == memo:
+                await self._cancel(task_id, memo.owner)
+
+        async def abandon() -> None:
+            self.undo(task_id, cancel)
 
         call.exchange.on_undelivered(abandon)
         try:
             return await asyncio.shield(starting)
         except EngineUnavailable:
             log.warning("call.start_unconfirmed", extra={"task_id": task_id})
-            self._cancel_unnamed(task_id, memo.owner)
+            self.undo(task_id, cancel)
             raise
 
     def _began(self, starting: asyncio.Task[bool]) -> None:
@@ -182,20 +235,8 @@ class Starts:
             signal=signal,
         )
 
-    def _cancel_unnamed(self, task_id: str, owner: Principal) -> None:
-        """Cancel a run that nobody will ever learn the id of, if there is one."""
-        self.undo(task_id, lambda: self._gateway.request_cancel(task_id, self._gateway.owner_hash(owner)))
-
-    def undo(self, task_id: str, cancel: Callable[[], Awaitable[None]]) -> None:
-        """Have `cancel` end a run whose caller does not get its result, also through an outage, and without waiting
-        for it.
-        """
-        undoing = asyncio.create_task(_insistently(task_id, cancel))
-        self._undoing.add(undoing)
-        undoing.add_done_callback(self._undoing.discard)
-
     async def close(self) -> None:
-        """Let starts and cancels that are on their way arrive; what an outage holds back ends by itself later."""
+        """Let starts and cancels that are on their way arrive; what an outage holds back ends by its own bounds."""
         if under_way := self._starting | self._undoing:
             await asyncio.wait(under_way, timeout=UNDO_GRACE_SECONDS)
         for undoing in self._undoing:
@@ -203,8 +244,8 @@ class Starts:
         await asyncio.gather(*self._undoing, return_exceptions=True)
 
 
-async def _insistently(task_id: str, cancel: Callable[[], Awaitable[None]]) -> None:
-    for pause in UNDO_PAUSES:
+async def _insistently(task_id: str, cancel: Callable[[], Awaitable[None]], pauses: Sequence[float]) -> None:
+    for pause in pauses:
         await asyncio.sleep(pause)
         try:
             await cancel()
@@ -214,6 +255,17 @@ async def _insistently(task_id: str, cancel: Callable[[], Awaitable[None]]) -> N
             return
 
 
+def _repeated(run: Described, wanted: TaskMemo) -> Started:
+    memo = run.memo
+    if memo is None or (memo.tool, memo.arguments_digest) != (wanted.tool, wanted.arguments_digest):
+        raise MCPError(
+            INVALID_PARAMS,
+            "The creation key was used before, for a call with another tool or other arguments; use a new one",
+            {"reason": "creation_key_reused"},
+        )
+    return Started(task_id=run.task_id, memo=memo, repeated=True)
+
+
 def _offer(call: Call, memo: TaskMemo) -> UpdateSignal:
     actor = Actor(**memo.owner.model_dump(), channel=call.exchange.caller.channel)
     return UpdateSignal(responses=call.responses, actor=actor, at=memo.created_at, offered=True)
@@ -221,6 +273,7 @@ def _offer(call: Call, memo: TaskMemo) -> UpdateSignal:
 
 def execution_timeout(tool: Tool, memo: TaskMemo) -> timedelta | None:
     """A backstop for runs that no worker reaches; workflows that are not the kit's keep no time of their own."""
-    bounds = [memo.lifetime_ms, memo.answer_window_ms if tool.foreign else None]
+    unnamed = memo.delivery == "result"
+    bounds = [memo.lifetime_ms, memo.answer_window_ms if tool.foreign and unnamed else None]
     shortest = min((timedelta(milliseconds=bound) for bound in bounds if bound is not None), default=None)
     return shortest if shortest is None or tool.foreign else shortest + UNWINDING_MARGIN

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
 from bridge.errors import EngineUnavailable
+from bridge.exchange import Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
 from bridge.status import TaskState
@@ -15,7 +16,17 @@ from workflows.kit.contract import Principal
 
 OUTAGE_PAUSE_SECONDS: Final = 1.0
 
+REREAD_SECONDS: Final = 5.0
+"""How long a state is taken for true without an event: where no worker answered a query, none tells that one is back.
+"""
+
 _END: Final = object()
+
+T = TypeVar("T")
+
+
+class Stopping(Exception):
+    """This process ends before the wait does."""
 
 
 class Waits:
@@ -25,28 +36,46 @@ class Waits:
         self._gateway = gateway
         self._reader = reader
 
-    async def states(self, task_id: str, owner: Principal, interval: float | None) -> AsyncGenerator[TaskState]:
-        """The run's state at once, after each change, and after `interval` seconds without: heartbeats of an activity
-        are progress, and no change of the history. An outage is waited out.
+    async def states(self, task_id: str, exchange: Exchange, interval: float | None) -> AsyncGenerator[TaskState]:
+        """The run's state at once, after each change, and after `interval` seconds (`REREAD_SECONDS` if None) without:
+        heartbeats of an activity are progress, and no change of the history. An outage is waited out.
+
+        Raises Stopping: This process is about to end.
         """
-        async with aclosing(self._gateway.changes(task_id)) as changes, aclosing(ticking(changes, interval)) as ticks:
+        changes = self._gateway.changes(task_id)
+        ticks = ticking(changes, interval or REREAD_SECONDS, exchange.stopping)
+        async with aclosing(changes), aclosing(ticks):
             async for _ in ticks:
-                yield await self._read(task_id, owner)
+                yield await self._read(task_id, exchange.owner)
 
     async def _read(self, task_id: str, owner: Principal) -> TaskState:
-        while True:
-            try:
-                return await self._reader.read(task_id, owner)
-            except EngineUnavailable:
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+        return await _through_outages(lambda: self._reader.read(task_id, owner))
+
+    async def worked_on(self, task_id: str, queue: str) -> bool:
+        """Whether a worker has asked `queue` for work since the run was started, by Temporal's clock alone. An outage,
+        in which nobody can tell, is waited out.
+        """
+        run = await _through_outages(lambda: self._gateway.describe(task_id))
+        return await _through_outages(lambda: self._gateway.polled_since(queue, run.started_at))
 
 
-async def ticking(changes: AsyncIterator[None], interval: float | None) -> AsyncGenerator[None]:
-    """An item for each of `changes`, and one after each `interval` seconds without."""
+async def _through_outages(ask: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await ask()
+        except EngineUnavailable:
+            await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+
+
+async def ticking(changes: AsyncIterator[None], interval: float, stopping: asyncio.Event) -> AsyncGenerator[None]:
+    """An item for each of `changes`, and one after each `interval` seconds without. Raises Stopping."""
     following = asyncio.ensure_future(anext(changes, _END))
+    stopped = asyncio.ensure_future(stopping.wait())
     try:
         while True:
-            await asyncio.wait({following}, timeout=interval)
+            await asyncio.wait({following, stopped}, timeout=interval, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done() and not following.done():
+                raise Stopping
             if following.done():
                 if following.result() is _END:
                     return
@@ -54,4 +83,5 @@ async def ticking(changes: AsyncIterator[None], interval: float | None) -> Async
             yield
     finally:
         following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        stopped.cancel()
+        await asyncio.gather(following, stopped, return_exceptions=True)

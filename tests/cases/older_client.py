@@ -6,6 +6,7 @@ Every message goes to the next of its replicas: there is no affinity to keep.
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -79,7 +80,8 @@ class OlderClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """POST one message."""
         sent = self.headers if headers is None else headers
-        async with self._session.post(next(self._urls), json=message, headers=sent) as response:
+        body = io.BytesIO(json.dumps(message).encode())
+        async with self._session.post(next(self._urls), data=body, headers=sent) as response:
             yield response
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> int:

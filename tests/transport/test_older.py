@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from bridge.auth import LOCAL_OWNER
 from bridge.envelope import SERVED_VERSIONS
-from bridge.errors import EngineUnavailable, TaskNotFound
+from bridge.errors import EngineUnavailable, TaskNotFound, TooLarge
 from bridge.seal import Seal
 from tests.transport.toy import META, QUESTIONS, SESSIONS, Response, Served, eventually, rpc
 from workflows.kit.contract import Principal
@@ -145,20 +146,21 @@ def tampered(token: str) -> str:
 @pytest.mark.parametrize("what", [message("tools/list"), {"jsonrpc": "2.0", "method": "notifications/cancelled"}])
 async def test_a_session_that_cannot_be_opened_is_404(served: Served, token: str, what: dict[str, Any]) -> None:
     response = await served.post(what, older("2025-11-25", **{"Mcp-Session-Id": token}))
-    assert response.error[:2] == (404, -32600)
+    assert response.error == (404, -32600, what.get("id", "absent"))
     assert served.toy.cancelled_requests == []
 
 
-async def test_two_session_headers_are_refused(served: Served) -> None:
+@pytest.mark.parametrize("header", ["Mcp-Session-Id", "MCP-Protocol-Version"])
+async def test_a_header_that_is_there_twice_is_refused(served: Served, header: str) -> None:
     headers = await session(served)
-    twice = f"{headers['Mcp-Session-Id']}\r\nMcp-Session-Id: {headers['Mcp-Session-Id']}"
-    assert (await served.post(message("tools/list"), headers | {"Mcp-Session-Id": twice})).error[0] == 400
+    twice = f"{headers[header]}\r\n{header}: 2026-07-28"
+    assert (await served.post(message("tools/list"), headers | {header: twice})).error == (400, -32020, 1)
 
 
 async def test_a_revision_that_is_not_served_is_refused_with_those_that_are(served: Served) -> None:
     headers = await session(served)
     response = await served.post(message("tools/list"), headers | {"MCP-Protocol-Version": "2025-03-26"})
-    assert response.error == (400, -32022, "absent")
+    assert response.error == (400, -32022, 1)
     assert response.json["error"]["data"] == {"supported": list(SERVED_VERSIONS), "requested": "2025-03-26"}
 
 
@@ -242,6 +244,29 @@ async def test_an_answer_is_delivered_with_or_without_the_session(served: Served
     response = await served.post(answer(question()), headers)
     assert (response.status, response.body) == (202, b"")
     assert served.toy.delivered == [("task-1", {"k": {"action": "accept", "content": {}}}, "http")]
+
+
+@pytest.mark.parametrize("failure", [TooLarge(), MCPError(-32602, "no")])
+async def test_an_answer_that_cannot_be_used_counts_as_cancel(served: Served, failure: Exception) -> None:
+    served.toy.unusable = failure
+    assert (await served.post(answer(question()), BARE)).error == (400, -32602, "absent")
+    assert served.toy.delivered == [("task-1", {"k": {"action": "cancel"}}, "http")]
+
+
+async def test_an_answer_that_is_no_object_counts_as_cancel(served: Served) -> None:
+    assert (await served.post(answer(question(), result=[]), BARE)).status == 202
+    assert served.toy.delivered == [("task-1", {"k": {"action": "cancel"}}, "http")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"Mcp-Session-Id": "junk"}, 404), ({"MCP-Protocol-Version": "2020-01-01"}, 400)],
+)
+async def test_an_answer_with_a_wrong_session_or_revision_is_refused(
+    served: Served, headers: dict[str, str | None], status: int
+) -> None:
+    assert (await served.post(answer(question()), {**BARE, **headers})).status == status
+    assert served.toy.delivered == []
 
 
 async def test_an_error_answer_counts_as_cancel(served: Served) -> None:

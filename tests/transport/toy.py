@@ -62,6 +62,7 @@ class Toy:
     delivering: int = 0
     slow_delivery: asyncio.Event | None = None
     deliveries_fail: Exception | None = None
+    unusable: Exception | None = None
     cancelled_tasks: list[str] = field(default_factory=list)
     cancelled_requests: list[tuple[str | None, RequestId]] = field(default_factory=list)
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,6 +84,8 @@ class Toy:
             self.delivering += 1
             if self.slow_delivery is not None:
                 await self.slow_delivery.wait()
+            if self.unusable is not None and {"action": "cancel"} not in responses.values():
+                raise self.unusable
             if self.deliveries_fail is not None:
                 raise self.deliveries_fail
             self.delivered.append((task_id, dict(responses), caller.channel))

@@ -90,6 +90,11 @@ class Principal(Wire):
     subject: str
     client: str | None = None
 
+    @property
+    def identity(self) -> str:
+        """Issuer and subject as one text: who this is, whatever client acts."""
+        return f"{self.issuer}\0{self.subject}"
+
 
 class TaskMemo(Wire):
     """What is known when a run starts. Never tokens or secrets: a memo is readable by everybody who may list workflows.
