@@ -24,7 +24,7 @@ from bridge.capabilities import require_askable
 from bridge.catalog import Catalog
 from bridge.degrade import CannotAsk, asked_request, shown_result
 from bridge.dispatch import INTERRUPTED, RETRY
-from bridge.errors import CallTooLong, EngineUnavailable, NoWorkerForCall, TaskNotFound
+from bridge.errors import CallGoesOn, CallTooLong, EngineUnavailable, NoWorkerForCall, TaskNotFound
 from bridge.exchange import Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
@@ -153,7 +153,7 @@ class Calls:
             if not within.expired():
                 raise
             await self._give_up(call, task_id)
-            raise CallTooLong(self._longest_wait, repeatable=call.repeatable) from None
+            raise (CallGoesOn if call.repeatable else CallTooLong)(self._longest_wait) from None
 
     async def _first_answer(self, call: Call, task_id: str, patience: float | None) -> dict[str, Any]:
         """Raises TimeoutError if no worker has taken up the run within `patience` seconds."""

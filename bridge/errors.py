@@ -7,6 +7,7 @@
     ├── EngineRefused       -32603  Temporal refused the request itself: trying again is useless
     ├── NoWorkerForCall     -32603  a caller that waits for a result waits for nothing: nobody works on the tool's queue
     └── CallTooLong         -32603  a caller has waited for a result as long as this deployment lets it
+        └── CallGoesOn      -32603  and may go on waiting
     NoView                  a query gave no view; never leaves the reader
     ├── Busy                another replica's query or a workflow task is in the way: describe again
     ├── NotOpen             the run closed, moved on or was paused: describe again
@@ -87,23 +88,26 @@ class NoWorkerForCall(BridgeError):
 
 
 class CallTooLong(BridgeError):
-    """The longest wait of one call is over."""
+    """A caller has waited for its result as long as one call may; its run was cancelled."""
 
     code = INTERNAL_ERROR
+    message = (
+        "The call took longer than a call may wait here, and was cancelled; a client of MCP 2026-07-28 that declares "
+        "the extension io.modelcontextprotocol/tasks gets a task instead of waiting"
+    )
 
-    def __init__(self, waited: timedelta, *, repeatable: bool) -> None:
-        """`repeatable`: the run goes on, because the caller has a name for it; else it was cancelled."""
-        end = (
-            "It goes on: send the call again with the same creation key to go on waiting"
-            if repeatable
-            else "It was cancelled"
-        )
-        self.message = (
-            f"The call did not end within {waited.total_seconds():g} seconds. {end}. A client of MCP 2026-07-28 that "
-            "declares the extension io.modelcontextprotocol/tasks gets a task instead of waiting"
-        )
-        self.data = {"reason": "call_too_long", "waitedSeconds": waited.total_seconds()}
+    def __init__(self, longest: timedelta) -> None:
         super().__init__()
+        self.data = {"reason": "call_too_long", "waitedSeconds": longest.total_seconds()}
+
+
+class CallGoesOn(CallTooLong):
+    """The same for a call with a creation key, whose run goes on."""
+
+    message = (
+        "The call takes longer than a call may wait here, and goes on; send it again with the same creation key to go "
+        "on waiting, or declare the extension io.modelcontextprotocol/tasks to get a task"
+    )
 
 
 class NoView(Exception):

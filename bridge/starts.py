@@ -28,6 +28,7 @@ from bridge.errors import BridgeError, EngineUnavailable, TaskNotFound, TooLarge
 from bridge.exchange import Caller
 from bridge.gateway import Gateway
 from bridge.jsonrpc import RequestId
+from bridge.status import utc
 from bridge.task_ids import TaskIds, random_id
 from bridge.tasks import bounded_answers
 from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
@@ -168,12 +169,15 @@ class Starts:
         responses = bounded_answers(call.responses)  # before the start: they are sent after it
         ids = self._ids.of_creation_key(memo.owner, creation_key)
         rotating = len(ids) > 1
-        if rotating and (first := await self._first_of(ids)):
+        # The second look sees all that was started before what the first one saw
+        if rotating and await self._first_of(ids) and (first := await self._first_of(ids)):
             return _repeated(first, memo)
-        if not await self._launch(call, memo, ids[0], None):
-            return _repeated(await self._gateway.describe(ids[0]), memo)
-        # Replicas whose first keys differ may have started one each: both look, and agree
-        if rotating and (first := await self._first_of(ids)) and first.task_id != ids[0]:
+        started = await self._launch(call, memo, ids[0], None)
+        # Replicas whose first keys differ may have started one each: all look, and agree
+        first = await self._first_of(ids) if rotating else None
+        if not started:
+            return _repeated(first or await self._gateway.describe(ids[0]), memo)
+        if first is not None and first.task_id != ids[0]:
             await self._gateway.request_cancel(ids[0], REPEATED)
             return _repeated(first, memo)
         if responses:  # not with the start: to a run that is there already they would be delivered as well
@@ -181,14 +185,25 @@ class Starts:
         return Started(task_id=ids[0], memo=memo)
 
     async def _first_of(self, ids: Sequence[str]) -> Described | None:
-        """Of the tasks that have these ids, the one that says that it was created first: the same for every replica."""
+        """Of the tasks that have these ids, the one that Temporal started first: whoever looked before another one was
+        started has seen this one.
+        """
         found = list[tuple[datetime, str, Described]]()
         for task_id in ids:
             with suppress(TaskNotFound):
                 run = await self._gateway.describe(task_id)
                 if run.memo is not None:
-                    found.append((run.memo.created_at, task_id, run))
+                    found.append((await self._began_at(run, run.memo), task_id, run))
         return min(found)[-1] if found else None
+
+    async def _began_at(self, run: Described, memo: TaskMemo) -> datetime:
+        """When the first run of the task was started, by Temporal's clock; by the bridge's if retention deleted it."""
+        if run.first_of_chain:
+            return run.started_at
+        try:
+            return (await self._gateway.describe(run.task_id, run.first_run_id)).started_at
+        except TaskNotFound:
+            return utc(memo.created_at)
 
     async def _start_unnamed(self, call: Call, memo: TaskMemo, task_id: str) -> bool:
         """Start the run, and see to it that it ends if the client leaves before it has its answer."""

@@ -412,7 +412,6 @@ REMOVED: Final = (
     "initialize",
     "ping",
     "logging/setLevel",
-    "resources/list",
     "resources/subscribe",
     "resources/unsubscribe",
     "prompts/list",

@@ -11,7 +11,6 @@ import pytest
 from tests.kit.conftest import Run, Tasks
 from tests.support import eventually
 from workflows.kit.contract import TOOL_ERROR, VIEW_MEMO, UpdateSignal
-from workflows.kit.questions import request_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -218,40 +217,3 @@ async def test_each_round_renews_the_answer_window(tasks: Tasks) -> None:
 
 async def _moved_on(run: Run, key: str) -> bool:
     return key not in (await run.view()).get("inputRequests", {})
-
-
-PARAMS: dict[str, Any] = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-FORM = {"method": "elicitation/create", "params": PARAMS}
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        None,
-        "x",
-        {},
-        {"method": "elicitation/create"},
-        {"method": "elicitation/create", "params": None},
-        {"method": "elicitation/create", "params": {"message": "?"}},
-        {"method": "elicitation/create", "params": {**PARAMS, "requestedSchema": {"type": "object"}}},
-        {
-            "method": "elicitation/create",
-            "params": {
-                "message": "?",
-                "requestedSchema": {"type": "object", "properties": {"a": {"type": "array"}}},
-            },
-        },
-        {
-            "method": "elicitation/create",
-            "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}, "required": 7}},
-        },
-        {"method": "tools/call", "params": {}},
-    ],
-)
-def test_a_request_that_could_not_be_answered_is_known(request_: object) -> None:
-    assert request_problem(request_) is not None
-
-
-def test_a_request_that_can_be_answered_has_no_problem() -> None:
-    assert request_problem(FORM) is None
-    assert request_problem({"method": "roots/list"}) is None
