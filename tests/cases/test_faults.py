@@ -20,8 +20,8 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from bridge.starts import UNWINDING_MARGIN
 from bridge.dev_server import dev_server, free_port, without_temporal
+from bridge.starts import UNWINDING_MARGIN
 from tests.cases.client import FORMS, TERMINAL, McpClient, Reply, accept
 from tests.cases.counts import FULL_TIMEOUT, all_finished, counts
 from tests.cases.stack import Process, Programs, Stack, program_environment, running_stack

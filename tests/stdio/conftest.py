@@ -33,9 +33,11 @@ async def long_lived(stack: Stack) -> AsyncIterator[StdioClient]:
         yield client
 
 
-@pytest.fixture
-def shared(long_lived: StdioClient) -> StdioClient:
-    """A process that has survived all tests before; no handshake has been made. What it wrote to them is forgotten."""
-    assert long_lived.process.returncode is None
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(long_lived: StdioClient) -> StdioClient:
+    """A process that has survived all tests before; no handshake has been made. What it wrote to them is forgotten, also
+    what it is still writing.
+    """
+    await long_lived.alive()
     long_lived.messages.clear()
     return long_lived
