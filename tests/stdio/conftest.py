@@ -35,8 +35,8 @@ async def long_lived(stack: Stack) -> AsyncIterator[StdioClient]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shared(long_lived: StdioClient) -> StdioClient:
-    """A process that has survived all tests before; no handshake has been made. What it wrote to them is forgotten, also
-    what it is still writing.
+    """A process that has survived all tests before; no handshake has been made. What it wrote to them, or is still
+    writing, is forgotten.
     """
     await long_lived.alive()
     long_lived.messages.clear()
