@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from temporalio.client import Client
 
-from tests.cases.client import McpClient
+from tests.cases.client import FORMS, McpClient
 from tests.cases.stack import Process, Stack, running_stack
 
 
@@ -35,3 +36,16 @@ async def client(bridge: Process) -> AsyncIterator[McpClient]:
     """A client of the shared bridge that declares forms and the Tasks extension."""
     async with McpClient(bridge.url) as client:
         yield client
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def plain(bridge: Process) -> AsyncIterator[McpClient]:
+    """A client that declares forms, and no Tasks extension."""
+    async with McpClient(bridge.url, FORMS) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def engine(stack: Stack) -> Client:
+    """Temporal itself."""
+    return await Client.connect(stack.temporal.address)

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-import pytest_asyncio
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from tests.cases.client import FORMS, FULL, TASKS, McpClient, Reply, accept, sentinel
@@ -30,12 +29,6 @@ MODERN: Final = "2026-07-28"
 OLDER: Final = ("2025-11-25", "2025-06-18")
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 PROMPT_SECONDS: Final = 3.0
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def engine(stack: Stack) -> Client:
-    """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
 
 
 async def labelled(engine: Client, workflow_type: str, label: str) -> WorkflowExecution | None:

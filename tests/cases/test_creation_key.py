@@ -49,12 +49,6 @@ async def replica(second: Process) -> AsyncIterator[McpClient]:
         yield client
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def engine(stack: Stack) -> Client:
-    """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
-
-
 async def keyed(
     client: McpClient, key: Any, tool: str = "slow", arguments: Mapping[str, Any] | None = None, **changes: Any
 ) -> Reply:

@@ -46,12 +46,6 @@ async def deserted(stack: Stack) -> AsyncIterator[McpClient]:
         yield client
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def engine(stack: Stack) -> Client:
-    """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
-
-
 def assert_tells_nothing(text: str) -> None:
     """Fail if `text` describes the inside of the house."""
     assert not [word for word in INSIDES if word.lower() in text.lower()], text

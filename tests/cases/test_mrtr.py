@@ -41,19 +41,6 @@ async def hurried(short: Process) -> AsyncIterator[McpClient]:
         yield client
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def plain(bridge: Process) -> AsyncIterator[McpClient]:
-    """A client that declares forms, and no Tasks extension."""
-    async with McpClient(bridge.url, FORMS) as client:
-        yield client
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def engine(stack: Stack) -> Client:
-    """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
-
-
 async def asked(client: McpClient, tool: str = "ask_named", **arguments: Any) -> dict[str, Any]:
     """The first question of a call."""
     result = (await client.call(tool, arguments)).result

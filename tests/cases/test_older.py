@@ -36,12 +36,6 @@ async def old(request: pytest.FixtureRequest, replicas: list[str]) -> AsyncItera
         yield client
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def engine(stack: Stack) -> Client:
-    """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
-
-
 async def runs(engine: Client, arguments: dict[str, Any]) -> list[WorkflowExecutionStatus]:
     """The states of all runs that were started with these arguments."""
     digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()

@@ -28,13 +28,6 @@ NEWER_KEY: Final = "n" * 32
 LONGEST_CALL: Final = 3
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def plain(bridge: Process) -> AsyncIterator[McpClient]:
-    """A client that declares forms, and no Tasks extension."""
-    async with McpClient(bridge.url, FORMS) as client:
-        yield client
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def second(stack: Stack, worker: Process) -> Process:
     """A replica of the shared bridge."""
@@ -52,12 +45,6 @@ async def hurried(impatient: Process) -> AsyncIterator[McpClient]:
     """A client of that bridge, without the Tasks extension."""
     async with McpClient(impatient.url, FORMS) as client:
         yield client
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def engine(stack: Stack) -> Client:
-    """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
 
 
 async def asked(client: McpClient, tool: str = "ask_named", **arguments: Any) -> dict[str, Any]:
