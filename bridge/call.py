@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -57,8 +58,13 @@ class Call:
 
     @property
     def holds_handle_at_once(self) -> bool:
-        """Whether the caller can address the task from its start."""
+        """Whether the caller is given the handle without a word of the run's, at once or after its wait budget."""
         return self.takes_handle and not self.tool.asks_before_handle
+
+    @property
+    def awaits_handle(self) -> bool:
+        """Whether a handle is given only after a wait, in which this process may be killed."""
+        return self.takes_handle and (self.tool.asks_before_handle or self.tool.wait_budget > timedelta(0))
 
 
 def checked_call(params: Mapping[str, Any], catalog: Catalog, exchange: Exchange) -> Call:

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -34,7 +34,7 @@ from bridge.status import Live, Terminal
 from bridge.tasks import Context, Tasks, exchange_of
 from bridge.waits import Stopping, Waits
 from bridge.wire import created_task
-from workflows.kit.contract import Principal
+from workflows.kit.contract import Actor, Principal, TaskMemo, UpdateSignal
 
 FIRST_STEP_SECONDS: Final = 2.0
 """How long a waiting caller's run may lie untouched before the bridge asks whether anybody polls its queue."""
@@ -97,13 +97,17 @@ class Calls:
         task_id: str = state["task"]
 
         async def abandon() -> None:
-            self._starts.undo(task_id, lambda: self._end(task_id, call.exchange.owner))
+            if goes_on:
+                self._starts.undo(task_id, lambda: self._end(task_id, call.exchange.owner))
 
         if not call.repeatable:
             call.exchange.on_undelivered(abandon)
         responses = {key: response for key, response in call.responses.items() if key in state["keys"]}
+        goes_on = bool(
+            responses
+        )  # a retry that adds nothing only looks where the run stands, and ends it by no leaving
         try:
-            await self._tasks.deliver(task_id, responses, call.exchange.caller)
+            goes_on = await self._tasks.deliver(task_id, responses, call.exchange.caller)
         except TaskNotFound:
             # Word for word what the SDK's boundary says of a state that it cannot open
             raise MCPError(
@@ -128,7 +132,15 @@ class Calls:
 
     async def _handle(self, call: Call, started: Started) -> dict[str, Any]:
         state = await self._reader.read(started.task_id, call.exchange.owner) if started.repeated else None
+        await self._give_handle(call, started.task_id, started.memo)
         return created_task(started.task_id, started.memo, state)
+
+    async def _give_handle(self, call: Call, task_id: str, memo: TaskMemo) -> None:
+        """Tell a run that waited for it that its caller holds a handle from now on."""
+        if memo.handle_awaited:
+            actor = Actor(**call.exchange.owner.model_dump(), channel=call.exchange.caller.channel)
+            signal = UpdateSignal(responses={}, actor=actor, at=datetime.now(UTC), handle=True)
+            await self._gateway.signal_update(task_id, signal)
 
     async def _wait(self, call: Call, task_id: str, *, patience: float | None) -> dict[str, Any]:
         """The result, the next question, or the handle, whichever the run reaches first. A run that no worker takes up
@@ -169,6 +181,7 @@ class Calls:
                     untouched.reschedule(None)
                 reported = await _report(exchange, state, reported)
                 if call.takes_handle and state.taken_up and state.phase is None:
+                    await self._give_handle(call, task_id, state.memo)
                     return created_task(task_id, state.memo, state)
                 if requests := state.input_requests:
                     await self._check_askable(call, task_id, requests)

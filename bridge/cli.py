@@ -11,6 +11,7 @@ import asyncio
 import errno
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -23,6 +24,9 @@ from .logs import set_up_logging
 from .settings import BridgeSettings, OperatorError, SettingsError, StdioSettings, WorkerSettings
 from .stopping import leave, stop_signals
 from .worker import connect_worker_client, run_worker
+
+STOP_WITHIN_SECONDS = 20.0
+"""How long a bridge may take to stop: its parts bound their own ends, and what a tasks module holds up is cut off."""
 
 app = typer.Typer(
     name="mcp-tasks",
@@ -48,10 +52,25 @@ CatalogFile = Annotated[
     typer.Option(
         "--catalog",
         metavar="FILE",
-        help="TOML file that offers existing workflows as tools, instead of the sample tools. (default: none)",
+        help="Catalog file of existing workflows, in place of the sample tools. (default: none)",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"mcp-tasks {version('mcp-temporal-tasks')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
 
 
 @app.command()
@@ -128,7 +147,9 @@ def worker(
 @app.command()
 def vendor(
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder of the copy, e.g. acme/mcp_kit.")],
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit status 1 if it is out of date.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit status 1 if it is out of date, 2 if there is none.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what was changed by hand.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
@@ -142,7 +163,7 @@ def vendor(
 async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:
     from .app import running_bridge
 
-    async with stop_signals() as stop, running_bridge(settings) as url:
+    async with stop_signals(within=STOP_WITHIN_SECONDS) as stop, running_bridge(settings) as url:
         _say_ready("bridge", {"mcp": url}, as_json=as_json)
         await stop.wait()
 
@@ -151,7 +172,7 @@ async def _stdio(settings: StdioSettings, channel: Channel) -> None:
     from .service import running_service
     from .stdio import serve_stdio
 
-    async with stop_signals() as stop, running_service(settings) as service:
+    async with stop_signals(within=STOP_WITHIN_SECONDS) as stop, running_service(settings) as service:
         await serve_stdio(service.server, service.older, channel, stop, max_line_bytes=settings.max_body_bytes)
 
 

@@ -6,6 +6,7 @@ them: it only knows which methods exist.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -76,8 +77,10 @@ async def dispatch(
         return _error(exchange, refusal.code, refusal.message, refusal.data)
     except ValidationError as invalid:
         return _error(exchange, INVALID_PARAMS, params_problem(invalid))
-    except Exception as failure:
-        error = handler_exception_to_error_data(failure)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as failure:  # a handler of a tasks module must not be able to end the process
+        error = handler_exception_to_error_data(failure) if isinstance(failure, Exception) else None
         try:
             if error is not None:
                 return _error(exchange, error.code, error.message, error.data)

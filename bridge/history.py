@@ -147,6 +147,8 @@ class History:
             }
             self._known = _Known(self._known.status, {k: v for k, v in still_open.items() if k not in taken})
         entries = [_entry("answered", event.at) | _answer(key, answer) | by for key, answer in taken.items()]
+        if update.handle:
+            entries.append(_entry("handle_given", event.at) | by)
         left = [key for key in update.responses if key not in taken]
         if left:
             what = "answers_offered" if update.offered else "answers_ignored"

@@ -13,8 +13,9 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, InitializeRequestParams
@@ -30,6 +31,8 @@ from workflows.kit.questions import ELICITATION
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SESSION_LIFETIME: Final = timedelta(days=30)
 """Old clients seldom start over by themselves when a session has ended, so it is long; it grants nothing."""
 
@@ -40,8 +43,14 @@ _SESSION_NONCE_BYTES: Final = 12
 """Makes the session's name unique: request ids are, within one session."""
 
 
-class _Deliver(Protocol):
-    def __call__(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> Awaitable[None]: ...
+class Answers(Protocol):
+    """What takes the answers: the handlers of `tasks/*`, without their gate."""
+
+    async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> bool:
+        """Send answers to outstanding questions to the task."""
+
+    async def asks(self, task_id: str, key: str, owner: Principal) -> bool:
+        """Whether a question is outstanding."""
 
 
 class OlderRevisions:
@@ -52,17 +61,17 @@ class OlderRevisions:
         *,
         sessions: Seal,
         question_ids: Seal,
-        deliver: _Deliver,
+        answers: Answers,
         cancel_task: Callable[[str, Principal], Awaitable[None]],
         cancel_request: Callable[[RequestId, Caller], Awaitable[None]],
         capabilities: Mapping[str, Any],
         server_info: Mapping[str, Any],
         instructions: str | None = None,
     ) -> None:
-        """`deliver` is tasks/update without its gate; the last three are what a handshake tells."""
+        """The last three are what a handshake tells."""
         self._sessions = sessions
         self._question_ids = question_ids
-        self._deliver = deliver
+        self._answers = answers
         self._cancel_task = cancel_task
         self._cancel_request = cancel_request
         self._welcome: dict[str, Any] = {"capabilities": dict(capabilities), "serverInfo": dict(server_info)}
@@ -114,7 +123,7 @@ class OlderRevisions:
             await self._refused(claims, caller)
             return
         try:
-            await _through_an_outage(lambda: self._deliver(task_id, {key: response.result}, caller))
+            await _through_an_outage(lambda: self._answers.deliver(task_id, {key: response.result}, caller))
         except (MCPError, TooLarge) as unfit:
             await self._refused(claims, caller)
             raise Refusal(unfit.code, f"{unfit.message}. It counts as cancelled", status=400) from None
@@ -135,8 +144,8 @@ class OlderRevisions:
         """Nobody will answer: an elicitation has a word for that, other requests do not, and the work ends."""
         task_id, key = claims["task"], claims["key"]
         if claims["method"] == ELICITATION:
-            await _through_an_outage(lambda: self._deliver(task_id, {key: {"action": "cancel"}}, caller))
-        else:
+            await _through_an_outage(lambda: self._answers.deliver(task_id, {key: {"action": "cancel"}}, caller))
+        elif await _through_an_outage(lambda: self._answers.asks(task_id, key, caller.owner)):
             await _through_an_outage(lambda: self._cancel_task(task_id, caller.owner))
 
 
@@ -145,18 +154,16 @@ def _known_then(version: str, capabilities: Mapping[str, Any]) -> dict[str, Any]
     return dict(capabilities) if version == OLDER_VERSIONS[0] else {name: {} for name in capabilities}
 
 
-async def _through_an_outage(deliver: Callable[[], Awaitable[None]]) -> None:
-    """Deliver through a short outage; a task that is gone wants nothing any more.
+async def _through_an_outage(ask: Callable[[], Awaitable[T]]) -> T | None:
+    """What `ask` gives, through a short outage; None of a task that is gone, which wants nothing any more.
 
     Raises EngineUnavailable: The outage lasts.
     """
-    for pause in OUTAGE_PAUSES:
-        try:
-            await deliver()
-        except TaskNotFound:
-            return
-        except EngineUnavailable:
-            await asyncio.sleep(pause)
-        else:
-            return
-    await deliver()
+    with suppress(TaskNotFound):
+        for pause in OUTAGE_PAUSES:
+            try:
+                return await ask()
+            except EngineUnavailable:
+                await asyncio.sleep(pause)
+        return await ask()
+    return None

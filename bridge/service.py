@@ -76,7 +76,7 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     older = OlderRevisions(
         sessions=Seal(keys, "session", SESSION_LIFETIME),
         question_ids=question_ids,
-        deliver=tasks.deliver,
+        answers=tasks,
         cancel_task=starts.end,
         cancel_request=starts.cancel_request,
         capabilities=capabilities(server, OLDER_VERSIONS[0]),

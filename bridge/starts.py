@@ -161,7 +161,8 @@ class Starts:
             client_capabilities=bounded(call.capabilities),
             delivery="task" if call.takes_handle else "result",
             lifetime_ms=None if lifetime is None else milliseconds(lifetime),
-            answer_window_ms=None if call.holds_handle_at_once else milliseconds(window),
+            answer_window_ms=None if call.takes_handle and not call.awaits_handle else milliseconds(window),
+            handle_awaited=True if call.awaits_handle else None,
             poll_interval_ms=milliseconds(tool.poll_interval),
         )
 

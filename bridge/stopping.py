@@ -6,21 +6,35 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
 
 @asynccontextmanager
-async def stop_signals(at_once: Callable[[], None] = lambda: None) -> AsyncIterator[asyncio.Event]:
-    """An event that the first signal sets. A second signal calls `at_once` and exits, without waiting for anything."""
+async def stop_signals(
+    at_once: Callable[[], None] = lambda: None, *, within: float | None = None
+) -> AsyncIterator[asyncio.Event]:
+    """An event that the first signal sets. A second signal calls `at_once` and exits, without waiting for anything; so
+    does the process by itself if it has not ended `within` seconds of the first, whatever holds it up.
+    """
     stop = asyncio.Event()
+
+    def overdue() -> None:
+        at_once()
+        os._exit(1)
 
     def received(number: signal.Signals) -> None:
         if stop.is_set():
             at_once()
             os._exit(128 + number)
         stop.set()
+        if within is not None:
+            # A thread: what holds the process up may be the event loop itself
+            patience = threading.Timer(within, overdue)
+            patience.daemon = True
+            patience.start()
 
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -25,7 +25,7 @@ from bridge.gateway import Gateway
 from bridge.reader import Reader
 from bridge.status import Live
 from bridge.wire import detailed_task
-from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, UpdateSignal
+from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, UpdateSignal
 from workflows.kit.questions import response_problem
 
 Context = ServerRequestContext[Any, Exchange]
@@ -73,8 +73,11 @@ class Tasks:
             await self._gateway.request_cancel(task_id, self._gateway.owner_hash(exchange.owner))
         return dict(ACKNOWLEDGED)
 
-    async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> None:
+    async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> bool:
         """Send the answers to outstanding questions to the task; others are ignored, as the extension wants it.
+
+        Returns:
+            Whether there were any.
 
         Raises:
             MCPError: -32602, naming key and reason, if an answer does not fit its question; nothing is sent then.
@@ -82,18 +85,29 @@ class Tasks:
         """
         state = await self._reader.read(task_id, caller.owner)
         if not isinstance(state, Live):
-            return
+            return False
         # A question that nobody can be asked about now may be what is answered; the workflow checks again and ignores
         # the rest
         known = state.questions_known
         fitting = fitting_answers(state.input_requests or {}, responses) if known else bounded_answers(responses)
         if not fitting:
-            return
+            return False
         actor = Actor(**caller.owner.model_dump(), channel=caller.channel)
-        if await self._gateway.signal_update(
+        if not await self._gateway.signal_update(
             task_id, UpdateSignal(responses=fitting, actor=actor, at=datetime.now(UTC))
         ):
-            self._reader.acknowledged(task_id, fitting)
+            return False
+        self._reader.acknowledged(task_id, fitting)
+        return True
+
+    async def asks(self, task_id: str, key: str, owner: Principal) -> bool:
+        """Whether a question is outstanding, or may be.
+
+        Raises:
+            BridgeError: No such task for this owner, or Temporal is away.
+        """
+        state = await self._reader.read(task_id, owner)
+        return isinstance(state, Live) and (key in (state.input_requests or {}) or not state.questions_known)
 
 
 def fitting_answers(requests: Mapping[str, Mapping[str, Any]], responses: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,21 +5,27 @@ also when a bridge stops while somebody waits.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from bridge.call import CREATION_KEY
 from tests.cases.client import FORMS, FULL, TASKS, McpClient, accept
 from tests.cases.older_client import OlderClient, first_request
 from tests.cases.stack import Process, Stack
 from tests.support import eventually, unique
+from workflows.kit.contract import UPDATE_SIGNAL, UpdateSignal
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+WINDOW = 2
 OLD_KEY = "o" * 32
 NEW_KEY = "n" * 32
 
@@ -135,6 +141,75 @@ async def test_a_call_that_waits_for_its_first_answer_is_gone_on_with_elsewhere(
     last = await replica.call("slow", arguments, state=told["requestState"], capabilities=FORMS)
     assert last.result["structuredContent"] == {"steps": 1}
     assert stack.side_effects(label) == 1
+
+
+async def test_a_replay_that_leaves_ends_nothing(client: McpClient, replica: McpClient) -> None:
+    arguments = {"seconds": 2}
+    first = (await client.call("ask_then_work", arguments, capabilities=FORMS)).result
+    (key,) = first["inputRequests"]
+    retry: dict[str, Any] = {"state": first["requestState"], "responses": {key: accept(text="yes")}}
+    working = asyncio.create_task(client.call("ask_then_work", arguments, capabilities=FORMS, **retry))
+    await asyncio.sleep(0.5)
+    replaying = asyncio.create_task(replica.call("ask_then_work", arguments, capabilities=FORMS, **retry))
+    await asyncio.sleep(0.3)
+    replaying.cancel()
+    assert (await working).result.get("isError") is not True
+
+
+# A bridge that is killed before it gave the handle
+
+
+async def expires(engine: Client, tool: str, arguments: dict[str, Any]) -> None:
+    """Fail unless the one run with these arguments ends by its answer window."""
+    digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
+
+    async def ended() -> bool:
+        async for run in engine.list_workflows(f"WorkflowType = '{tool}'"):
+            if (await run.memo_value("mcp_task", {})).get("argumentsDigest") == digest:
+                return run.status is WorkflowExecutionStatus.FAILED
+        return False
+
+    await eventually(ended, what="the end of the answer window")
+
+
+async def test_a_task_whose_bridge_is_killed_while_it_waits_for_a_quick_end_ends_by_itself(
+    stack: Stack, worker: Process, engine: Client
+) -> None:
+    doomed = await stack.bridge(MCP_TASKS_ANSWER_WINDOW_SECONDS=str(WINDOW))
+    arguments = {"end": "question", "seconds": 1.5, "label": unique("doomed")}
+    async with McpClient(doomed.url) as caller:
+        calling = asyncio.create_task(caller.call("quick", arguments))
+        await asyncio.sleep(0.7)
+        await doomed.kill()
+        with pytest.raises(aiohttp.ClientError):
+            await calling
+    await expires(engine, "quick", arguments)
+
+
+async def test_a_task_whose_handle_never_follows_its_first_question_ends_by_itself(
+    stack: Stack, worker: Process, engine: Client
+) -> None:
+    doomed = await stack.bridge(MCP_TASKS_ANSWER_WINDOW_SECONDS=str(WINDOW))
+    arguments = {"label": unique("doomed-first")}
+    async with McpClient(doomed.url) as caller:
+        await caller.call("ask_first", arguments)
+    await doomed.kill()
+    digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
+    async for run in engine.list_workflows("WorkflowType = 'ask_first'"):
+        if (await run.memo_value("mcp_task", {})).get("argumentsDigest") == digest:
+            answer = UpdateSignal(responses={"name": accept(text="Ada")})
+            await engine.get_workflow_handle(run.id).signal(UPDATE_SIGNAL, answer.to_json())
+    await expires(engine, "ask_first", arguments)
+
+
+async def test_a_task_whose_handle_was_given_waits_beyond_the_window(stack: Stack, worker: Process) -> None:
+    hurried = await stack.bridge(MCP_TASKS_ANSWER_WINDOW_SECONDS=str(WINDOW))
+    async with McpClient(hurried.url) as client:
+        task_id = await client.start("hasty", {"end": "question", "label": unique("patient")})
+        (key,) = await client.parked(task_id)
+        await asyncio.sleep(WINDOW + 1)
+        await client.update(task_id, {key: accept(text="yes")})
+        assert (await client.finished(task_id))["status"] == "completed"
 
 
 # Cancels of older clients

@@ -68,7 +68,7 @@ class Tasks:
             "delivery": "task",
             **memo,
         }
-        arguments = {} if name == "kit_before" else {"mode": mode, "steps": steps}
+        arguments = {} if name.startswith("kit_before") else {"mode": mode, "steps": steps}
         start: dict[str, Any] = {}
         if signal:
             start = {"start_signal": UPDATE_SIGNAL, "start_signal_args": [signal.to_json()]}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.conftest import Run, Tasks
 from tests.support import eventually
-from workflows.kit.contract import TOOL_ERROR, VIEW_MEMO, UpdateSignal
+from workflows.kit.contract import TOOL_ERROR, UPDATE_SIGNAL, VIEW_MEMO, UpdateSignal
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -217,3 +217,24 @@ async def test_each_round_renews_the_answer_window(tasks: Tasks) -> None:
 
 async def _moved_on(run: Run, key: str) -> bool:
     return key not in (await run.view()).get("inputRequests", {})
+
+
+async def test_a_run_whose_handle_is_never_given_ends_when_nobody_answers(tasks: Tasks) -> None:
+    run = await tasks.start("kit_ask", "one", handle_awaited=True, answer_window_ms=500)
+    assert (await run.failure()).type == "mcp.Expired"
+
+
+async def test_a_run_whose_handle_is_given_waits_for_its_answer(tasks: Tasks) -> None:
+    run = await tasks.start("kit_ask", "one", handle_awaited=True, answer_window_ms=1000)
+    (key,) = await parked(run)
+    await run.handle.signal(UPDATE_SIGNAL, UpdateSignal(responses={}, handle=True).to_json())
+    await asyncio.sleep(1.5)
+    await run.update({key: accept(confirm=True)})
+    assert (await run.result())["structuredContent"] == {"answers": [True]}
+
+
+async def test_a_question_after_the_phase_before_a_handle_waits_no_longer_than_its_window(tasks: Tasks) -> None:
+    run = await tasks.start("kit_before_twice", handle_awaited=True, answer_window_ms=1000)
+    (key,) = await parked(run)
+    await run.update({key: accept(confirm=True)})
+    assert (await run.failure()).type == "mcp.Expired"

@@ -341,5 +341,14 @@ class Before(Task[Nothing, str]):
         return str(self.confirmed.confirm)
 
 
-TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, DeepCheckpoint, Before)
+@tool(name="kit_before_twice", description="Asks before a handle is given, and after.")
+class BeforeTwice(Task[Nothing, str]):
+    async def before_handle(self, arguments: Nothing) -> None:
+        await self.elicit("Sure?", Confirm, key="sure")
+
+    async def execute(self, arguments: Nothing) -> str:
+        return str((await self.elicit("Really?", Confirm, key="really")).confirm)
+
+
+TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, DeepCheckpoint, Before, BeforeTwice)
 ACTIVITIES = (kit_step, kit_fail)

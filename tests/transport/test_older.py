@@ -280,6 +280,13 @@ async def test_an_error_answer_to_what_has_no_cancel_ends_the_work(served: Serve
     assert served.toy.cancelled_tasks == ["task-1"]
 
 
+async def test_an_error_answer_to_a_question_that_is_closed_ends_nothing(served: Served) -> None:
+    served.toy.open = False
+    error = {"code": -1, "message": "too late"}
+    assert (await served.post(answer(question("sampling/createMessage"), error=error), BARE)).status == 202
+    assert served.toy.cancelled_tasks == []
+
+
 @pytest.mark.parametrize(
     "request_id",
     [

@@ -60,6 +60,7 @@ class Toy:
     exchanges: list[Exchange] = field(default_factory=list)
     delivered: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)
     delivering: int = 0
+    open: bool = True
     slow_delivery: asyncio.Event | None = None
     deliveries_fail: Exception | None = None
     unusable: Exception | None = None
@@ -80,16 +81,6 @@ class Toy:
         return server
 
     def older(self) -> OlderRevisions:
-        async def deliver(task_id: str, responses: Mapping[str, Any], caller: Caller) -> None:
-            self.delivering += 1
-            if self.slow_delivery is not None:
-                await self.slow_delivery.wait()
-            if self.unusable is not None and {"action": "cancel"} not in responses.values():
-                raise self.unusable
-            if self.deliveries_fail is not None:
-                raise self.deliveries_fail
-            self.delivered.append((task_id, dict(responses), caller.channel))
-
         async def cancel_task(task_id: str, _owner: Principal) -> None:
             self.cancelled_tasks.append(task_id)
 
@@ -99,12 +90,26 @@ class Toy:
         return OlderRevisions(
             sessions=SESSIONS,
             question_ids=QUESTIONS,
-            deliver=deliver,
+            answers=self,
             cancel_task=cancel_task,
             cancel_request=cancel_request,
             capabilities={"tools": {}},
             server_info={"name": "toy", "version": "1"},
         )
+
+    async def asks(self, _task_id: str, _key: str, _owner: Principal) -> bool:
+        return self.open
+
+    async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> bool:
+        self.delivering += 1
+        if self.slow_delivery is not None:
+            await self.slow_delivery.wait()
+        if self.unusable is not None and {"action": "cancel"} not in responses.values():
+            raise self.unusable
+        if self.deliveries_fail is not None:
+            raise self.deliveries_fail
+        self.delivered.append((task_id, dict(responses), caller.channel))
+        return True
 
     def schema(self, name: str) -> dict[str, Any] | None:
         if name == "no_schema":

@@ -100,7 +100,8 @@ class TaskMemo(Wire):
     """What is known when a run starts. Never tokens or secrets: a memo is readable by everybody who may list workflows.
 
     `delivery` says how the caller gets the outcome: as a `task` whose handle it holds, or as the `result` of a call
-    that it waits for. While no handle was given, a question waits at most `answer_window_ms`. `lifetime_ms` counts from
+    that it waits for. While no handle was given, a question waits at most `answer_window_ms`; with `handle_awaited` the
+    caller of a task is given it later than at the start, and a signal says when. `lifetime_ms` counts from
     `created_at`.
     """
 
@@ -114,6 +115,7 @@ class TaskMemo(Wire):
     delivery: Literal["task", "result"]
     lifetime_ms: int | None = None
     answer_window_ms: int | None = None
+    handle_awaited: bool | None = None
     poll_interval_ms: int | None = None
 
 
@@ -167,7 +169,7 @@ class UpdateSignal(Wire):
     """Answers by key. The first answer to a key wins; unknown and answered keys are ignored.
 
     With `offered`, answers to questions that are not asked yet are kept for the first question of that name (core MRTR:
-    a call may bring its answers along).
+    a call may bring its answers along). `handle` says that the caller is being given the task's handle.
     """
 
     v: Literal[1] = 1
@@ -175,6 +177,7 @@ class UpdateSignal(Wire):
     actor: Actor | None = None
     at: datetime | None = None
     offered: bool = False
+    handle: bool = False
 
 
 class JsonRpcErrorDetail(Wire):

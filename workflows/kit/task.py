@@ -75,6 +75,7 @@ class Resumed(Wire):
     offers: dict[str, Any] = Field(default_factory=dict)
     progress: list[Progress] = Field(default_factory=list)
     changed_at: datetime
+    awaits_handle: bool = False
 
 
 class _ContinueAsNew(BaseException):
@@ -104,6 +105,7 @@ class Task(Generic[ArgumentsT, ResultT]):
         )
         self._early: list[UpdateSignal] | None = []
         self._phase: Literal["before_handle"] | None = None
+        self._awaits_handle = self.memo is not None and bool(self.memo.handle_awaited)
         self._progress: list[Progress] = []
         self._changed_at = self.memo.created_at if self.memo else workflow.now()
         self._unpublished = False
@@ -254,6 +256,7 @@ class Task(Generic[ArgumentsT, ResultT]):
             poll_interval_ms=self.declaration.poll_interval_ms,
             progress=self._progress or None,
             changed_at=self._changed_at,
+            awaits_handle=self._awaits_handle,
         ).to_json()
 
     @workflow.signal(name=UPDATE_SIGNAL)
@@ -293,6 +296,7 @@ class Task(Generic[ArgumentsT, ResultT]):
             self._questions.resume(resume.questions, resume.names, resume.offers)
             self._progress = resume.progress
             self._changed_at = resume.changed_at
+            self._awaits_handle = resume.awaits_handle
             if self.State is not None and resume.state is not None:
                 self.state = self.State.model_validate(resume.state)
         elif self.memo and self.memo.delivery == "task" and self.declaration.asks_before_handle:
@@ -311,7 +315,8 @@ class Task(Generic[ArgumentsT, ResultT]):
             await self.before_handle(arguments)
             if self._phase is not None:
                 self._phase = None
-                self._disarm_window()
+                if not self._awaits_handle:
+                    self._disarm_window()
         return await self.execute(arguments)
 
     async def _until_done(self, body: Body[Any]) -> None:
@@ -407,6 +412,9 @@ class Task(Generic[ArgumentsT, ResultT]):
         raise ToolError(f"This tool has a question, but the client did not declare that it can answer one ({needed}).")
 
     def _deliver(self, signal: UpdateSignal) -> None:
+        if signal.handle:
+            self._awaits_handle = False
+            self._disarm_window()
         if self._questions.deliver(signal.responses, offered=signal.offered):
             self._disarm_window()  # each round renews the answer window
             self._changed()
@@ -457,7 +465,7 @@ class Task(Generic[ArgumentsT, ResultT]):
         """A question of a caller that holds no handle may not wait for ever: nobody could address the run."""
         if self.memo is None or self.memo.answer_window_ms is None or self._window_timer is not None:
             return
-        if self.memo.delivery == "result" or self._phase is not None:
+        if self.memo.delivery == "result" or self._phase is not None or self._awaits_handle:
             window = timedelta(milliseconds=self.memo.answer_window_ms)
             self._window_timer = _call_later(window, lambda: self._end_work("answer_window"))
 
