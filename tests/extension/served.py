@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -57,6 +58,10 @@ async def get_prompt(context: Context, params: GetPromptRequestParams) -> dict[s
             return user(f"{params.request_state}: {answers['name']['content']['name']}")
         case "breaks":
             raise ValueError("secret of the module")
+        case "leaves":
+            sys.exit(3)
+        case "interrupts":
+            raise KeyboardInterrupt("secret")
         case "odd":
             return {"no": "messages"}
         case _:

@@ -83,11 +83,12 @@ async def test_an_error_that_a_handler_raises_for_the_client_is_the_answer(clien
     assert error == {"code": -32602, "message": "No such prompt today", "data": {"name": "refuses"}}
 
 
-@pytest.mark.parametrize("prompt", ["breaks", "odd"])
+@pytest.mark.parametrize("prompt", ["breaks", "odd", "leaves", "interrupts"])
 async def test_a_fault_of_a_handler_tells_nothing_of_itself(client: McpClient, prompt: str) -> None:
     reply = await client.request("prompts/get", {"name": prompt})
     assert reply.code == -32603
     assert "secret" not in json.dumps(reply.message)
+    assert (await client.request("prompts/list")).code is None, "the bridge goes on"
 
 
 async def test_results_without_caching_hints_are_private_and_stale_at_once(client: McpClient) -> None:
