@@ -26,7 +26,7 @@ from temporalio.service import RPCError
 from workflows.kit.contract import SEARCH_ATTRIBUTES
 
 from .child import start_child, stop_child
-from .settings import OperatorError
+from .settings import OperatorError, SettingsError
 
 LOOPBACK: Final = "127.0.0.1"
 NAMESPACE: Final = "default"
@@ -95,7 +95,8 @@ async def dev_server(
         database: Its SQLite file, made if it does not exist; None keeps everything in memory.
 
     Raises:
-        DevServerError: A port is taken, or the server does not start.
+        SettingsError: A port is taken.
+        DevServerError: The server does not start.
     """
     program = temporal_binary()
     port = usable_port(port, "Temporal")
@@ -121,7 +122,7 @@ def usable_port(port: int, what: str) -> int:
     """`port` on loopback if it is free, or any free one for 0.
 
     Raises:
-        DevServerError: It is taken, or may not be used; `what` names who wanted it.
+        SettingsError: It is taken, or may not be used; `what` names who wanted it.
     """
     if port == 0:
         return free_port()
@@ -130,7 +131,7 @@ def usable_port(port: int, what: str) -> int:
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:
-            raise DevServerError(f"port {port} for {what} cannot be used ({error.strerror}); choose another") from error
+            raise SettingsError(f"port {port} for {what} cannot be used ({error.strerror}); choose another") from error
     return port
 
 

@@ -187,8 +187,9 @@ class BridgeSettings(ServiceSettings):
             )
         if not self.sealing_keys and not (self.single_replica and self.on_loopback):
             raise ValueError(
-                f"{PREFIX}SEALING_KEYS is not set: give every replica the same {_field(type(self), 'sealing_keys')}"
-                f" (or set {PREFIX}SINGLE_REPLICA=true for one bridge on loopback, which then makes a key of its own)"
+                f"{PREFIX}SEALING_KEYS is not set: set it to one or more secrets of at least {MIN_SEALING_KEY_BYTES} "
+                "bytes, comma-separated, the same on every replica (openssl rand -hex 32 makes one), "
+                f"or set {PREFIX}SINGLE_REPLICA=true for one bridge on loopback, which then makes a key of its own"
             )
         return self
 

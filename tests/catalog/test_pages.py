@@ -61,6 +61,7 @@ def test_the_error_line_is_the_programs(tmp_path: Path) -> None:
     [
         (OFFER, "toml", PLAIN_PYTHON / "catalog.toml"),
         (OFFER, "python", PLAIN_PYTHON / "worker.py"),
+        (OFFER, "json", PLAIN_PYTHON / "invoice.json"),
         (OFFER, "typescript", TYPESCRIPT / "workflows.ts"),
         (VENDOR, "toml", ACME / "tools.toml"),
     ],

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +16,8 @@ import pytest
 
 from bridge.catalog_file import read_catalog
 from bridge.dev_server import DevServer
+from bridge.settings import SettingsError
+from bridge.vendor import vendor
 from tests.cases.client import FORMS, McpClient, accept
 from tests.cases.stack import Programs, program_environment
 from tests.docs.pages import DOCS, TESTING, TUTORIAL, blocks, imported, unwinding_tool
@@ -19,6 +25,7 @@ from tests.support import ROOT, unique
 
 _in_session: Final = pytest.mark.asyncio(loop_scope="session")
 
+VENDORING: Final = DOCS / "how-to" / "vendor-the-kit.md"
 REFUND: Final = {"order": "A-17", "cents": 1250}
 
 
@@ -70,8 +77,27 @@ async def test_the_tool_that_unwinds_runs_its_way_back(temporal: DevServer, tmp_
         assert (await client.finished(paid))["result"]["content"][0]["text"].startswith("Paid back")
         assert (await client.finished(declined))["result"]["isError"]
         assert (await client.finished(cancelled))["status"] == "cancelled"
+        assert await printed_history(client, cancelled) == shown_history()
         first = await client.call("refund", REFUND, capabilities=FORMS)
         assert first.result["resultType"] == "input_required"  # as README says of clients without the extension
+
+
+async def printed_history(client: McpClient, task: str) -> str:
+    """What the tutorial's command prints of the task's history."""
+    (command,) = re.findall(r"python3 -c '\n(.*?)'$", TUTORIAL.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    uri = f"mcp-task://{task}/history"
+    answer = await client.request("resources/read", {"uri": uri}, headers={"Mcp-Name": uri})
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", command), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate(json.dumps(answer.message).encode())
+    return output.decode()
+
+
+def shown_history() -> str:
+    """The history on the page."""
+    (shown,) = [block for block in blocks(TUTORIAL, "console") if "resources/read" in block]
+    return "created\n" + shown.partition("\ncreated\n")[2]
 
 
 @_in_session
@@ -81,6 +107,18 @@ async def test_the_tests_that_the_guide_shows_pass(tmp_path: Path) -> None:
     with imported("refunds", tool, tmp_path), imported("test_refunds", replay, tmp_path) as tests:
         await tests.test_an_approved_refund_is_paid_and_its_history_replays()
         await tests.test_a_refund_that_nobody_approves_in_three_days_ends()
+
+
+def test_the_kit_is_copied_with_the_lines_that_the_guide_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = "$ mcp-tasks vendor acme/mcp_kit\n"
+    shown = [block.removeprefix(command) for block in blocks(VENDORING, "console") if block.startswith(command)]
+    copy = Path("acme/mcp_kit")
+    lines = [vendor(copy).line(as_json=False), vendor(copy).line(as_json=False)]
+    (copy / "forms.py").write_text("", "utf-8")
+    with pytest.raises(SettingsError) as caught:
+        vendor(copy)
+    assert [f"{line}\n" for line in (*lines, f"mcp-tasks: {caught.value}")] == shown
 
 
 def test_the_tool_of_others_can_be_offered(tmp_path: Path) -> None:

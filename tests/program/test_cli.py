@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,18 @@ async def test_help_explains_each_command(command: tuple[str, ...]) -> None:
     status, output, errors = await run_to_end(*command, "--help")
     assert (status, errors) == (0, "")
     assert "Usage" in output
+
+
+async def test_the_version_is_that_of_the_package() -> None:
+    """One line, and nothing else happens."""
+    assert await run_to_end("--version") == (0, f"mcp-tasks {version('mcp-temporal-tasks')}\n", "")
+
+
+async def test_what_must_be_done_about_missing_sealing_keys_is_said() -> None:
+    """A command that makes one is part of the line."""
+    _, _, errors = await run_to_end("bridge", environment=plain_environment())
+    assert "one or more secrets of at least 32 bytes" in errors
+    assert "openssl rand -hex 32" in errors
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def test_the_key_beside_the_database_is_private_kept_and_locks_it(tmp_path
 
 
 async def test_a_taken_port_is_one_line_that_names_it() -> None:
-    """And the status says that it did not work."""
+    """Status 2, as for any option that cannot be used."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -153,7 +153,7 @@ async def test_a_taken_port_is_one_line_that_names_it() -> None:
         for option in ("--temporal-port", "--ui-port", "--port"):
             arguments = dict(zip(ANY_PORTS[::2], ANY_PORTS[1::2], strict=True)) | {option: port}
             status, output, errors = await run_to_end("dev", *(word for pair in arguments.items() for word in pair))
-            assert status == 1
+            assert status == 2
             assert output == ""
             assert port in errors.splitlines()[-1]
             assert "Traceback" not in errors

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Deploys a release with curl and revision 2025-11-25: a handshake first, and the question is a request of the server.
+# Its answer goes to the second address, if there is one: any replica takes it.
 set -euo pipefail
 URL=$1
 folder=$(mktemp -d)
@@ -25,11 +26,13 @@ post '{"jsonrpc": "2.0", "method": "notifications/initialized"}' -H "$session"
 post '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
   {"name": "deploy_release", "arguments": {"application": "shop", "release": "v2"}}}' \
   -H "$session" -N -o "$folder/stream" &
+call=$!
 until grep elicitation/create "$folder/stream" >"$folder/question" 2>/dev/null; do
+  kill -0 "$call" 2>/dev/null || { echo "no question: $(cat "$folder/stream")" >&2 && exit 1; }
   sleep 0.2
 done
 echo "question:  $(field message <"$folder/question")"
-post '{"jsonrpc": "2.0", "id": "'"$(field id <"$folder/question")"'", "result":
+URL=${2:-$1} post '{"jsonrpc": "2.0", "id": "'"$(field id <"$folder/question")"'", "result":
   {"action": "accept", "content": {"approve": true, "note": "from curl"}}}' -H "$session"
-wait $!
+wait "$call"
 echo "completed: $(field summary <"$folder/stream")"

@@ -21,6 +21,7 @@ field() {  # field NAME: the first string of that name in a line of JSON, up to 
 
 asked=$(call '')
 echo "answer:    $(field resultType <<<"$asked")"
+[[ $asked == *'"resultType":"input_required"'* ]] || { echo "no question: $asked" >&2 && exit 1; }
 echo "question:  $(field message <<<"$asked")"
 ended=$(call '"requestState": "'"$(field requestState <<<"$asked")"'", "inputResponses":
   {"approval": {"action": "accept", "content": {"approve": true, "note": "from curl"}}}')

