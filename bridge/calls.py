@@ -83,7 +83,7 @@ class Calls:
             task_id = await self._resume(call, state)
             # A worker had this run before; if none answers now, the person's answer is not thrown away for it
             return await self._wait(call, task_id, patience=None)
-        if problem := call.tool.arguments_problem(call.arguments):
+        if problem := await call.tool.arguments_problem(call.arguments):
             return _tool_error(f"Invalid arguments: {problem}")
         started = await self._starts.start(call)
         if started.repeated:

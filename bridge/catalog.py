@@ -2,29 +2,27 @@
 
 A tool that a client would drop (a bad header annotation) or that nobody could validate (a broken schema) ends the start
 with a line that names it. Arguments are checked before anything is started: against the advertised schema, then by the
-tool's own model, whose validators no schema can express. Schemas never fetch a reference over the network (basic, "JSON
-Schema usage").
+tool's own model, whose validators no schema can express. Large ones are checked beside the event loop, two calls' at a
+time, so that one client cannot keep the others waiting.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Final, Self
 
-import jsonschema
-from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from pydantic import TypeAdapter, ValidationError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
+from bridge.schemas import checked_schema, is_quick, schema_problem
 from bridge.settings import SettingsError
 from bridge.status import OutcomeRules
 from workflows.kit import Declaration
@@ -35,6 +33,9 @@ PAGE_SIZE: Final = 100
 """Tools per page of tools/list."""
 
 _MAX_PROBLEM_CHARS: Final = 500
+
+_LARGE_CHECKS: Final = ThreadPoolExecutor(2, thread_name_prefix="arguments")
+"""Of its own: a check whose caller has gone still counts until it ends, and others' work never waits for one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +71,11 @@ class Tool:
 
     def __post_init__(self) -> None:
         """Raises SettingsError: the schemas cannot be used."""
-        if reason := find_invalid_x_mcp_header(self.input_schema):
-            raise SettingsError(f"tool {self.name}: {reason}")
         _ = self._validator  # a broken schema ends the start, not a call
         if self.output_schema is not None:
             _validator(self.name, self.output_schema, "output")
+        if reason := find_invalid_x_mcp_header(self.input_schema):
+            raise SettingsError(f"tool {self.name}: {reason}")
 
     @classmethod
     def of(cls, declaration: Declaration, default_queue: str) -> Self:
@@ -116,16 +117,15 @@ class Tool:
     def _validator(self) -> Validator:
         return _validator(self.name, self.input_schema, "input")
 
-    def arguments_problem(self, arguments: Mapping[str, Any]) -> str | None:
+    async def arguments_problem(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with `arguments`, naming the place; None if the tool can take them."""
-        try:
-            error = jsonschema.exceptions.best_match(self._validator.iter_errors(arguments))
-        except (RecursionError, Unresolvable):
-            return "the arguments cannot be checked against the tool's schema"
-        if error is not None:
-            place = ".".join(map(str, error.absolute_path))
-            return cut(f"{place}: {error.message}" if place else error.message, _MAX_PROBLEM_CHARS)
-        return self.model_problem(arguments)
+        if is_quick(arguments):
+            return self._problem(arguments)
+        return await asyncio.get_running_loop().run_in_executor(_LARGE_CHECKS, self._problem, arguments)
+
+    def _problem(self, arguments: Mapping[str, Any]) -> str | None:
+        problem = schema_problem(self._validator, arguments) or self.model_problem(arguments)
+        return problem and cut(problem, _MAX_PROBLEM_CHARS)
 
     def start_arguments(self, arguments: Mapping[str, Any]) -> list[Any]:
         """The workflow's arguments. Of positional ones, those left out are null, and not passed at the end of the list,
@@ -190,7 +190,7 @@ def _model_problem(arguments_type: TypeAdapter[Any], arguments: Mapping[str, Any
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        return cut(f"{place}: {first['msg']}" if place else first["msg"], _MAX_PROBLEM_CHARS)
+        return f"{place}: {first['msg']}" if place else first["msg"]
     return None
 
 
@@ -206,16 +206,7 @@ def _opened(cursor: str) -> str:
 
 
 def _validator(name: str, schema: Mapping[str, Any], which: str) -> Validator:
-    dialect = schema.get("$schema")
-    kind = validator_for(schema, default=Draft202012Validator)
-    if (
-        dialect is not None
-        and kind.META_SCHEMA.get("$schema") != str(dialect).rstrip("#")
-        and kind is Draft202012Validator
-    ):
-        raise SettingsError(f"tool {name}: the JSON Schema dialect {dialect!r} is not supported")
     try:
-        kind.check_schema(dict(schema))
-    except jsonschema.SchemaError as error:
-        raise SettingsError(f"tool {name}: its {which} schema is not valid: {error.message}") from error
-    return kind(dict(schema), registry=Registry())
+        return checked_schema(schema)
+    except ValueError as error:
+        raise SettingsError(f"tool {name}: its {which} schema is not valid: {error}") from error

@@ -116,6 +116,13 @@ def read_catalog(file: Path) -> list[Tool]:
         SettingsError: It cannot be read, or says what cannot be offered.
     """
     try:
+        return _tools(file)
+    except RecursionError:
+        raise SettingsError(f"catalog {file} nests too deeply") from None
+
+
+def _tools(file: Path) -> list[Tool]:
+    try:
         content = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"catalog {file} cannot be read: {error.strerror}") from error
@@ -136,6 +143,12 @@ def _tool(name: str, entry: Entry, folder: Path) -> Tool:
         raise SettingsError(f"tool {name}: input_schema is missing: {_SCHEMA}, or input_schema_file: {_SCHEMA_FILE}")
     if schema.get("type") != "object":
         raise SettingsError(f'tool {name}: input_schema must have the type "object": a call\'s arguments are one')
+    if entry.asks_before_handle and not entry.keeps_lifetime:
+        # Of a task that was not handed over yet nobody can say that it was abandoned, unless it keeps its own time
+        raise SettingsError(
+            f"tool {name}: asks_before_handle needs keeps_lifetime = true: a question that nobody answers is ended by "
+            "the workflow itself"
+        )
     if entry.arguments != "object":
         schema = _closed(name, schema, entry.arguments)
     return Tool(
@@ -173,6 +186,9 @@ def _closed(name: str, schema: dict[str, Any], arguments: list[str]) -> dict[str
         raise SettingsError(
             f"tool {name}: input_schema must not allow additionalProperties: arguments has no position for them"
         )
+    for key in ("patternProperties", "$ref"):  # both let in more than properties lists, the second in older dialects
+        if key in schema:
+            raise SettingsError(f"tool {name}: input_schema must not have {key}: arguments has no position for it")
     return {**schema, "additionalProperties": False}
 
 
@@ -196,6 +212,8 @@ def _loaded(where: str, path: Path) -> dict[str, Any]:
         raise SettingsError(f"{where} {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"{where} {path} is not JSON: {error}") from error
+    except RecursionError:
+        raise SettingsError(f"{where} {path} nests too deeply") from None
     if not isinstance(schema, dict):
         raise SettingsError(f"{where} {path} must hold a JSON object")
     return schema

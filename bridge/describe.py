@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from mcp_types.methods import serialize_server_result
+from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -113,20 +115,27 @@ def moment(value: Timestamp) -> datetime:
     return value.ToDatetime(tzinfo=UTC)
 
 
+def utc(moment: datetime) -> datetime:
+    """`moment` with an offset; a workflow in another language may leave it out, and means UTC.
+
+    Raises:
+        OverflowError: In UTC it is before year 1 or after year 9999.
+    """
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 def parsed_view(value: Any, task_id: str) -> TaskView | None:
     """`value` as a view; None, and a line in the log, if it is not one. Questions that MCP does not define are left
     out, with a line each: no client could be shown them, and no answer be checked.
     """
     try:
         view = TaskView.model_validate(value)
-    except ValidationError as error:
-        logger.warning(
-            "view.unreadable",
-            extra={"task_id": task_id, "errors": error.errors(include_input=False, include_url=False)},
-        )
+        utc(view.changed_at)
+    except (ValidationError, OverflowError) as error:
+        _log_unreadable("view.unreadable", task_id, error)
         return None
     requests = view.input_requests or {}
-    problems = {key: why for key, request in requests.items() if (why := request_problem(request)) is not None}
+    problems = {key: why for key, request in requests.items() if (why := _question_problem(request)) is not None}
     for key, why in problems.items():
         logger.warning("question.unusable", extra={"task_id": task_id, "key": key, "reason": why})
     if not problems:
@@ -135,15 +144,36 @@ def parsed_view(value: Any, task_id: str) -> TaskView | None:
     return view.model_copy(update={"input_requests": usable})
 
 
+def _question_problem(request: dict[str, Any]) -> str | None:
+    """Why `request` cannot be asked; None if it can. What the SDK's kernel finds malformed would cost the caller that
+    waits for it the whole answer.
+    """
+    if problem := request_problem(request):
+        return problem
+    try:
+        asked = {"resultType": "input_required", "inputRequests": {"key": request}}
+        serialize_server_result("tools/call", LATEST_MODERN_VERSION, asked)
+    except ValueError as error:  # pydantic's errors, of reading and of writing
+        return "it is no input request by the schema of MCP" if isinstance(error, ValidationError) else str(error)
+    return None
+
+
 def _memo(value: Any, task_id: str) -> TaskMemo | None:
     try:
-        return TaskMemo.model_validate(value)
-    except ValidationError as error:
-        logger.warning(
-            "memo.unreadable",
-            extra={"task_id": task_id, "errors": error.errors(include_input=False, include_url=False)},
-        )
+        memo = TaskMemo.model_validate(value)
+        utc(memo.created_at)
+    except (ValidationError, OverflowError) as error:
+        _log_unreadable("memo.unreadable", task_id, error)
         return None
+    return memo
+
+
+def _log_unreadable(event: str, task_id: str, error: ValidationError | OverflowError) -> None:
+    if isinstance(error, ValidationError):
+        problems: list[Any] = error.errors(include_input=False, include_url=False)
+    else:
+        problems = [{"msg": str(error)}]
+    logger.warning(event, extra={"task_id": task_id, "errors": problems})
 
 
 def _snapshot(value: Any, task_id: str) -> TaskView | None:

@@ -16,6 +16,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
+from bridge.describe import utc
 from bridge.events import (
     AnswersCame,
     CancelRequested,
@@ -26,7 +27,7 @@ from bridge.events import (
     StepStarted,
     ViewPublished,
 )
-from bridge.status import Terminal, utc
+from bridge.status import Terminal
 from workflows.kit.contract import Principal, TaskMemo, cut, timestamp
 from workflows.kit.questions import ELICITATION, MAX_KEY_CHARS, check_request, response_problem
 

@@ -25,12 +25,12 @@ from cachetools import LRUCache, TLRUCache, TTLCache
 
 from bridge.chain import Chains
 from bridge.closed import Closed
-from bridge.describe import Described
+from bridge.describe import Described, utc
 from bridge.errors import Busy, NotOpen, NoUsableView, NoWorker, TaskNotFound
 from bridge.gateway import Gateway
 from bridge.queries import SharedQueries
 from bridge.query import QUERY_SECONDS, Answer
-from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal, utc
+from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal
 from workflows.kit.contract import Principal, TaskMemo, TaskView
 
 logger = logging.getLogger(__name__)

@@ -23,12 +23,11 @@ from mcp_types import INVALID_PARAMS
 from bridge.call import Call
 from bridge.capabilities import bounded
 from bridge.catalog import Tool
-from bridge.describe import Described
+from bridge.describe import Described, utc
 from bridge.errors import BridgeError, EngineUnavailable, TaskNotFound, TooLarge
 from bridge.exchange import Caller
 from bridge.gateway import Gateway
 from bridge.jsonrpc import RequestId
-from bridge.status import utc
 from bridge.task_ids import TaskIds, random_id
 from bridge.tasks import bounded_answers
 from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal

@@ -12,17 +12,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
+from mcp_types import CallToolResult
+from mcp_types.methods import serialize_server_result
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
 from bridge.closed import Closed, Failure
+from bridge.describe import utc
 from bridge.errors import INTERNAL_ERROR
 from workflows.kit.contract import (
     BUG,
     EXPIRED,
     JSONRPC_ERROR,
+    MAX_DEPTH,
     TOOL_ERROR,
     LiveStatus,
     Progress,
@@ -30,8 +38,13 @@ from workflows.kit.contract import (
     TaskView,
     cut,
 )
+from workflows.kit.results import TooDeep
+
+logger = logging.getLogger(__name__)
 
 _CONTENT_TYPES: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
+_CODES: Final = range(-(2**31), 2**31)
+"""What a JSON-RPC error's code may be: clients keep it in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +116,7 @@ def outcome(closed: Closed, *, task_id: str, run_id: str, cancel_requested: bool
     """The end of a run as a client sees it."""
     match closed.ending:
         case "completed":
-            return Outcome("completed", result=tool_result(closed.result, plain=rules.plain_result))
+            return Outcome("completed", result=tool_result(closed.result, task_id=task_id, plain=rules.plain_result))
         case "canceled":
             return Outcome("cancelled", "The task was cancelled")
         case "timed_out":
@@ -128,7 +141,7 @@ def _failure_outcome(
         if failure.type == JSONRPC_ERROR:
             return _json_rpc_error(failure)
         if failure.type == TOOL_ERROR or failure.type in rules.declared_errors:
-            return Outcome("completed", result=_tool_error(failure))
+            return Outcome("completed", result=_tool_error(failure, task_id))
     if cancel_requested:
         return _failed("The task failed while stopping")
     if failure.kind in ("activity", "child"):
@@ -136,7 +149,7 @@ def _failure_outcome(
         if origin.kind == "application" and origin.type == JSONRPC_ERROR:
             return _json_rpc_error(origin)
         if origin.kind == "application" and _declared(origin, rules.declared_errors):
-            return Outcome("completed", result=_tool_error(origin))
+            return Outcome("completed", result=_tool_error(origin, task_id))
     reference = hashlib.sha256(f"{task_id}\0{run_id}".encode()).hexdigest()[:12]
     text = f"The tool failed because of an internal error. Reference: {reference}"
     return Outcome("completed", result=_error_result(text), reference=reference)
@@ -163,15 +176,15 @@ def _json_rpc_error(failure: Failure) -> Outcome:
     code, message = detail.get("code"), detail.get("message")
     if not isinstance(code, int) or isinstance(code, bool) or not isinstance(message, str):
         return _failed(failure.message or "The task failed")
-    error: dict[str, Any] = {"code": code, "message": cut(message)}
+    error: dict[str, Any] = {"code": code if code in _CODES else INTERNAL_ERROR, "message": cut(message)}
     if "data" in detail:
         error["data"] = detail["data"]
     return Outcome("failed", error["message"], error=error)
 
 
-def _tool_error(failure: Failure) -> dict[str, Any]:
-    if failure.details and _is_call_tool_result(failure.details[0]):
-        return {**failure.details[0], "isError": True, "resultType": "complete"}
+def _tool_error(failure: Failure, task_id: str) -> dict[str, Any]:
+    if failure.details and _looks_like_call_tool_result(failure.details[0]):
+        return {**tool_result(failure.details[0], task_id=task_id), "isError": True}
     return _error_result(cut(failure.message or "The tool failed"))
 
 
@@ -179,22 +192,73 @@ def _error_result(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": True, "resultType": "complete"}
 
 
-def tool_result(value: Any, *, plain: bool = False) -> dict[str, Any]:
-    """`value` as a CallToolResult; nothing at all becomes one without content."""
-    if not plain and _is_call_tool_result(value):
-        return {**value, "resultType": "complete"}
+def tool_result(value: Any, *, task_id: str, plain: bool = False) -> dict[str, Any]:
+    """`value` as a CallToolResult; nothing at all becomes one without content, and what is nested deeper than
+    `MAX_DEPTH` a tool error. One that only looks like a CallToolResult is shown as any other value, and logged.
+    """
     if value is None:
         return {"content": [], "resultType": "complete"}
+    if _too_deep(value):
+        return _error_result(f"The result is {TooDeep()}.")
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if (clean := _without_lone_surrogates(text)) != text:
+        text, value = clean, json.loads(clean)
+    if not plain and _looks_like_call_tool_result(value):
+        shown = {**value, "resultType": "complete"}
+        problem = _call_tool_result_problem(shown)
+        if problem is None:
+            return shown
+        logger.warning("result.malformed", extra={"task_id": task_id, "reason": problem})
     return {"content": [{"type": "text", "text": text}], "structuredContent": value, "resultType": "complete"}
 
 
-def _is_call_tool_result(value: Any) -> bool:
+def _looks_like_call_tool_result(value: Any) -> bool:
     content = value.get("content") if isinstance(value, dict) else None
     return isinstance(content, list) and all(
         isinstance(block, dict) and isinstance(block.get("type"), str) and block["type"] in _CONTENT_TYPES
         for block in content
     )
+
+
+def _call_tool_result_problem(result: dict[str, Any]) -> str | None:
+    """Why `result` is no CallToolResult by MCP's own types; None if it is one.
+
+    The SDK's kernel sends what it does not take for one as a success without content, so its word counts as well.
+    """
+    try:
+        CallToolResult.model_validate_json(json.dumps(result), strict=True, by_name=False)
+        kept = serialize_server_result("tools/call", LATEST_MODERN_VERSION, result)
+    except ValidationError as error:
+        return _first_problem(error)
+    return None if "content" in kept else "it is an InputRequiredResult as well"
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Where `error` lies and what it is, without the value. A block is tried as each kind of content, and only what is
+    wrong with it as the kind that it names tells anything.
+    """
+    problems = error.errors(include_input=False, include_url=False)
+    other_kinds = {problem["loc"][:3] for problem in problems if problem["loc"][3:] == ("type",)}
+    first = next((problem for problem in problems if problem["loc"][:3] not in other_kinds), problems[0])
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def _too_deep(value: Any) -> bool:
+    """Whether `value` is nested deeper than a result may be. What the kit wraps was measured without the wrapping."""
+    wrapped = _looks_like_call_tool_result(value) and "structuredContent" in value
+    level = [value]
+    for _ in range(MAX_DEPTH + (2 if wrapped else 1)):  # by level: recursion is what depth breaks
+        level = [child for node in level for child in _children(node)]
+    return bool(level)
+
+
+def _children(node: Any) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """`text` with question marks for what is no text, as in messages: strict readers would refuse the whole answer."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def terminal(task_id: str, memo: TaskMemo, closed: Closed, end: Outcome, retention: timedelta) -> Terminal:
@@ -265,11 +329,6 @@ def live(
         taken_up=taken_up,
         questions_known=questions_known,
     )
-
-
-def utc(moment: datetime) -> datetime:
-    """`moment` with an offset; a workflow in another language may leave it out, and means UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _progress_text(heartbeat: Progress | None) -> str | None:

@@ -100,9 +100,9 @@ def test_named_properties_are_positional_arguments(tmp_path: Path, call: dict[st
     assert tool.start_arguments(call) == passed
 
 
-def test_an_argument_without_a_position_is_refused_not_dropped(tmp_path: Path) -> None:
+async def test_an_argument_without_a_position_is_refused_not_dropped(tmp_path: Path) -> None:
     tool = the_tool(tmp_path, 'arguments = ["month", "copies", "draft"]')
-    assert "'size' was unexpected" in (tool.arguments_problem({"month": "May", "size": 3}) or "")
+    assert "'size' was unexpected" in (await tool.arguments_problem({"month": "May", "size": 3}) or "")
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,7 @@ def test_a_missing_key_is_named(tmp_path: Path, line: str, problem: str) -> None
             "client_capabilities must be a table of tables called elicitation",
         ),
         ('declared_errors = "NoSuchMonth"', "declared_errors must be a list of types of application errors"),
+        ("asks_before_handle = true", "asks_before_handle needs keeps_lifetime = true: "),
         ('result = "text"', "result must be one of auto, value"),
         ('arguments = "month"', 'arguments must be "object", or a list of names of properties of the input schema'),
         ('arguments = ["month"]', "arguments must name every property of the input schema once (month, copies, draft)"),
@@ -175,6 +176,18 @@ def test_what_cannot_be_used_is_named_with_what_is_accepted(tmp_path: Path, line
             "input_schema must not allow additionalProperties",
         ),
         (
+            'arguments = []\ninput_schema = { type = "object", patternProperties = { "." = {} } }',
+            "input_schema must not have patternProperties: ",
+        ),
+        (
+            'arguments = []\ninput_schema = { type = "object", "$ref" = "#/$defs/a", "$defs" = { a = {} } }',
+            "input_schema must not have $ref: ",
+        ),
+        (
+            'input_schema = { type = "object", "$schema" = 5 }',
+            "its input schema is not valid: the JSON Schema dialect 5",
+        ),
+        (
             'input_schema = { type = "object", items = { x-mcp-header = "A" } }',
             "x-mcp-header found at a schema position not reachable",
         ),
@@ -189,6 +202,7 @@ def test_an_input_schema_that_cannot_be_used_is_refused(tmp_path: Path, schema: 
     ("text", "problem"),
     [
         ("[tools", "is not TOML: "),
+        (f"tools = {'[' * 5_000}{']' * 5_000}", "nests too deeply"),
         ("", "tools is missing: one table [tools.NAME] for each tool"),
         ("[tools]", "tools must be one table [tools.NAME] for each tool"),
         ("[tools]\nreport = 1", "tool report must be a table"),
@@ -198,6 +212,12 @@ def test_an_input_schema_that_cannot_be_used_is_refused(tmp_path: Path, schema: 
 )
 def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     assert refusal(tmp_path, text).lstrip().startswith(problem)
+
+
+def test_a_schema_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text('{"type": "object", "x": ' + "[" * 50_000 + "]" * 50_000 + "}")
+    line = refusal(tmp_path, f'{LEAST}output_schema_file = "deep.json"\n')
+    assert line == f"tool report: output_schema_file {tmp_path}/deep.json nests too deeply"
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

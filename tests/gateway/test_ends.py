@@ -14,7 +14,7 @@ from bridge.reader import Reader
 from bridge.status import Terminal
 from tests.gateway.conftest import OWNER, Bridge, rules
 from tests.support import eventually
-from workflows.kit.contract import EXPIRED, JSONRPC_ERROR, TOOL_ERROR
+from workflows.kit.contract import EXPIRED, JSONRPC_ERROR, MAX_DEPTH, TOOL_ERROR
 
 TEXT = {"type": "text", "text": "hello"}
 
@@ -34,11 +34,18 @@ async def test_a_returned_call_tool_result_is_the_tasks_result(served: Bridge) -
     assert (await served.ended(task)).result == {"content": [TEXT], "resultType": "complete"}
 
 
-async def test_a_result_deeper_than_pydantics_json_reader_goes_survives(served: Bridge) -> None:
-    value = (await served.ended(await served.start("ender", {"how": "deep", "levels": 230}))).result
+@pytest.mark.parametrize("levels", [MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 230])
+async def test_a_result_may_be_as_deep_as_the_contract_says_and_is_a_tool_error_beyond(
+    served: Bridge, levels: int
+) -> None:
+    value = (await served.ended(await served.start("ender", {"how": "deep", "levels": levels}))).result
     assert value is not None
+    if levels > MAX_DEPTH:
+        assert value["isError"] is True
+        assert str(MAX_DEPTH) in value["content"][0]["text"]
+        return
     nested = value["structuredContent"]
-    for _ in range(230):
+    for _ in range(levels):
         (nested,) = nested
     assert nested == "bottom"
 

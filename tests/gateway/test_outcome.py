@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from mcp_types.methods import serialize_server_result
 
 from bridge.closed import Closed, Ending, Failure
+from bridge.degrade import shown_result
 from bridge.status import Outcome, OutcomeRules, live, outcome, terminal, tool_result
 from workflows.kit.contract import (
     EXPIRED,
     JSONRPC_ERROR,
+    MAX_DEPTH,
     MAX_MESSAGE_CHARS,
     TOOL_ERROR,
     Principal,
@@ -19,6 +23,7 @@ from workflows.kit.contract import (
     TaskMemo,
     TaskView,
 )
+from workflows.kit.results import call_tool_result
 
 AT = datetime(2026, 7, 28, 10, 30, tzinfo=UTC)
 TEXT = {"type": "text", "text": "hello"}
@@ -50,6 +55,23 @@ def activity(cause: Failure) -> Failure:
     return Failure("activity", message="Activity task failed", cause=cause)
 
 
+def assert_waiting_callers_get(result: dict[str, Any]) -> None:
+    """The SDK's kernel takes from `result` only what MCP does not know, in every revision."""
+    for version in ("2025-06-18", "2025-11-25", "2026-07-28"):
+        older = version != "2026-07-28"
+        kept = serialize_server_result("tools/call", version, shown_result(result) if older else result)
+        assert kept.get("isError", False) == result.get("isError", False)
+        assert len(kept["content"]) == len(result["content"])
+        assert older or kept.get("structuredContent") == result.get("structuredContent")
+
+
+def shown(value: Any) -> dict[str, Any]:
+    """The result of a run that returned `value`, for those who ask for it and those who wait alike."""
+    result = tool_result(value, task_id="t")
+    assert_waiting_callers_get(result)
+    return result
+
+
 def error_text(made: Outcome) -> str:
     assert made.status == "completed"
     assert made.result is not None
@@ -64,9 +86,134 @@ def test_a_call_tool_result_is_the_result_and_says_that_it_is_complete() -> None
     assert end("completed", result=value) == Outcome("completed", result={**value, "resultType": "complete"})
 
 
-@pytest.mark.parametrize("kind", ["text", "image", "audio", "resource_link", "resource"])
-def test_every_known_content_type_makes_a_call_tool_result(kind: str) -> None:
-    assert tool_result({"content": [{"type": kind}]}) == {"content": [{"type": kind}], "resultType": "complete"}
+IMAGE = {"type": "image", "data": "eA==", "mimeType": "image/png"}
+LINK = {"type": "resource_link", "uri": "file:///x", "name": "x"}
+VALID_BLOCKS: list[dict[str, Any]] = [
+    TEXT,
+    IMAGE,
+    {"type": "audio", "data": "eA==", "mimeType": "audio/wav"},
+    LINK,
+    {**LINK, "size": 5, "description": "d", "icons": [{"src": "https://x.example/i.png"}]},
+    {"type": "resource", "resource": {"uri": "file:///x", "text": "t"}},
+    {"type": "resource", "resource": {"uri": "file:///x", "blob": "eA==", "mimeType": "image/png"}},
+    {**TEXT, "annotations": {"audience": ["user"], "priority": 1, "lastModified": "2026-07-28T10:00:00Z"}},
+    {**TEXT, "annotations": None, "_meta": None},
+    {**TEXT, "_meta": {"x.example/y": [None]}, "unknown": {"n": None}},
+]
+
+
+@pytest.mark.parametrize("block", VALID_BLOCKS, ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"isError": True},
+        {"isError": False},
+        {"_meta": {"a": 1}},
+        {"_meta": None},
+        {"unknown": [1]},
+        {"structuredContent": None},
+        {"structuredContent": [1, {"n": 10**400}]},
+    ],
+    ids=str,
+)
+def test_every_kind_of_content_makes_a_call_tool_result_that_is_shown_as_it_is(
+    block: dict[str, Any], more: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    value = {"content": [TEXT, block], **more}
+    assert shown(value) == {**value, "resultType": "complete"}
+    assert caplog.records == []
+
+
+MALFORMED: list[tuple[dict[str, Any], str]] = [
+    ({"content": [{"type": "text"}]}, "content.0.TextContent.text: "),
+    ({"content": [{"type": "text", "text": 5}]}, "content.0.TextContent.text: "),
+    ({"content": [TEXT, {"type": "image", "data": "eA=="}]}, "content.1.ImageContent.mimeType: "),
+    ({"content": [{"type": "resource_link", "uri": "x"}]}, "content.0.ResourceLink.name: "),
+    ({"content": [{"type": "resource_link", "uri": 5, "name": "x"}]}, "content.0.ResourceLink.uri: "),
+    ({"content": [{"type": "resource"}]}, "content.0.EmbeddedResource.resource: "),
+    ({"content": [{**TEXT, "annotations": 5}]}, "content.0.TextContent.annotations: "),
+    ({"content": [{**TEXT, "annotations": {"priority": "0.5"}}]}, "content.0.TextContent.annotations.priority: "),
+    ({"content": [{**TEXT, "annotations": {"priority": 7}}]}, "content.0.TextContent.annotations.priority: "),
+    ({"content": [TEXT], "isError": "yes"}, "isError: "),
+    ({"content": [TEXT], "isError": 1}, "isError: "),
+    ({"content": [TEXT], "isError": None}, "isError: "),
+    ({"content": [TEXT], "_meta": 5}, "_meta: "),
+    (
+        {"content": [], "requestState": "s", "inputRequests": {"a": {"method": "roots/list"}}, "_meta": {}},
+        "it is an InputRequiredResult as well",
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "reason"), MALFORMED, ids=str)
+def test_a_malformed_call_tool_result_is_a_value_that_every_caller_gets_and_the_log_says_why(
+    value: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = shown(value)
+    assert made["structuredContent"] == value
+    assert json.loads(made["content"][0]["text"]) == value
+    assert made.keys() == {"content", "structuredContent", "resultType"}
+    (record,) = caplog.records
+    assert record.message == "result.malformed"
+    assert record.__dict__["task_id"] == "t"
+    assert record.__dict__["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize("value", [value for value, _ in MALFORMED], ids=str)
+def test_a_malformed_result_of_a_tool_error_stays_an_error(value: dict[str, Any]) -> None:
+    made = failed(application(TOOL_ERROR, "why", value)).result or {}
+    assert made["isError"] is True
+    assert made["structuredContent"] == value
+    assert_waiting_callers_get(made)
+
+
+def nested(depth: int, innermost: Any = 1) -> Any:
+    """`innermost` within `depth` lists."""
+    for _ in range(depth):
+        innermost = [innermost]
+    return innermost
+
+
+@pytest.mark.parametrize(
+    "value", [nested(MAX_DEPTH), {"a": nested(MAX_DEPTH - 1)}, {"content": [TEXT], "x": nested(MAX_DEPTH - 1)}]
+)
+def test_a_result_as_deep_as_the_contract_allows_is_shown(value: Any) -> None:
+    made = shown(value)
+    assert "isError" not in made
+    assert value in (made.get("structuredContent"), {key: made[key] for key in made if key != "resultType"})
+
+
+def test_what_the_kit_wraps_may_be_as_deep() -> None:
+    value = call_tool_result(nested(MAX_DEPTH))
+    assert shown(value) == {**value, "resultType": "complete"}
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 300, 900])
+@pytest.mark.parametrize("place", ["value", "structured", "extra", "block"])
+def test_a_result_that_is_nested_deeper_is_a_tool_error(depth: int, place: str) -> None:
+    deep = nested(depth)
+    value = {
+        "value": deep,
+        "structured": {"content": [TEXT], "structuredContent": deep},
+        "extra": {"content": [TEXT], "extra": deep},
+        "block": {"content": [{**TEXT, "_meta": {"a": deep}}]},
+    }[place]
+    text = f"The result is nested too deeply, the limit is {MAX_DEPTH} levels."
+    expected = {"content": [{"type": "text", "text": text}], "isError": True, "resultType": "complete"}
+    assert shown(value) == expected
+    assert place == "value" or failed(application(TOOL_ERROR, "why", value)).result == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"x": "a\ud800"}, {"\ud800": "\U0001f600"}, {"content": [{"type": "text", "text": "\udfff"}]}],
+    ids=ascii,
+)
+def test_lone_surrogates_become_question_marks(value: Any) -> None:
+    made = shown(value)
+    assert json.dumps(made, ensure_ascii=False).encode()
+    assert "?" in made["content"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -83,14 +230,14 @@ def test_every_known_content_type_makes_a_call_tool_result(kind: str) -> None:
     ],
 )
 def test_any_other_value_becomes_structured_content_and_its_json(value: Any) -> None:
-    made = tool_result(value)
+    made = shown(value)
     assert made["structuredContent"] == value
     assert made["content"][0]["type"] == "text"
     assert made["resultType"] == "complete"
 
 
 def test_a_workflow_that_returns_nothing_has_a_result_without_content() -> None:
-    assert tool_result(None) == {"content": [], "resultType": "complete"}
+    assert shown(None) == {"content": [], "resultType": "complete"}
 
 
 def test_a_declared_plain_result_stays_a_value_even_if_it_looks_like_a_call_tool_result() -> None:
@@ -100,7 +247,7 @@ def test_a_declared_plain_result_stays_a_value_even_if_it_looks_like_a_call_tool
 
 
 def test_no_result_can_claim_to_be_anything_but_complete() -> None:
-    assert tool_result({"content": [], "resultType": "input_required"})["resultType"] == "complete"
+    assert shown({"content": [], "resultType": "input_required"})["resultType"] == "complete"
 
 
 def test_a_timeout_fails_the_task_and_says_so() -> None:
@@ -128,6 +275,18 @@ def test_a_json_rpc_error_survives_exactly(extra: dict[str, Any]) -> None:
     error = {"code": 4711, "message": "bad ✓", **extra}
     made = failed(application(JSONRPC_ERROR, "bad ✓", error), cancel_requested=True)
     assert (made.status, made.status_message, made.error) == ("failed", "bad ✓", error)
+
+
+@pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 10**400])
+def test_an_integer_of_more_than_32_bits_is_no_code(code: int) -> None:
+    made = failed(application(JSONRPC_ERROR, "m", {"code": code, "message": "m", "data": 1}))
+    assert (made.status, made.error) == ("failed", {"code": -32603, "message": "m", "data": 1})
+
+
+@pytest.mark.parametrize("code", [2**31 - 1, -(2**31), 0])
+def test_any_code_of_32_bits_is_kept(code: int) -> None:
+    error = {"code": code, "message": "m"}
+    assert failed(application(JSONRPC_ERROR, "m", error)).error == error
 
 
 @pytest.mark.parametrize("details", [(), ("no",), ({"code": "1", "message": "x"},), ({"code": True, "message": "x"},)])

@@ -195,3 +195,115 @@ def test_the_deprecated_names_of_an_enum_may_be_asked_for_one_for_each_value() -
     check_schema("Old", {"type": "object", "properties": {"field": field}})
     with pytest.raises(TypeError, match=r"Old\.field: enumNames"):
         check_schema("Old", {"type": "object", "properties": {"field": {**field, "enumNames": ["First"]}}})
+
+
+def form(prop: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"field": prop}, **more}
+
+
+OPTION = {"const": "a", "title": "A"}
+JSON_VALUES: list[Any] = [
+    None, True, False, 0, 1, -1, 1.5, -0.0, 10**400, 1e308, "", "a", "5", "\ud800", "2026-02-30", "http://[", [], ["a"],
+    [1], [None], [[]], [{}], [OPTION], [{"title": "A"}], [{"const": 1}], [{"const": "a", "title": 1}], {}, {"a": 1},
+    {"const": "a"}, {"enum": ["a"]}, {"enum": "a"}, {"enum": ["a"], "anyOf": 5}, {"anyOf": [OPTION]}, {"anyOf": "a"},
+    {"anyOf": [{"title": "A"}]}, {"enum": [1]}, {"enum": []},
+]  # fmt: skip
+"""Values of every JSON type, some of them right for one keyword or another."""
+
+KINDS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "number": {"type": "number"},
+    "integer": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+    "array": {"type": "array", "items": {"type": "string", "enum": ["a"]}},
+}
+KEYWORDS: dict[str, tuple[str, ...]] = {
+    "string": ("minLength", "maxLength", "format", "enum", "enumNames", "oneOf"),
+    "number": ("minimum", "maximum"),
+    "integer": ("minimum", "maximum"),
+    "boolean": (),
+    "array": ("items", "minItems", "maxItems"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_answer_to_a_form_that_was_taken_is_a_crash(kind: str) -> None:
+    taken = []
+    for keyword in ("type", "title", "description", "default", *KEYWORDS[kind]):
+        for value in JSON_VALUES:
+            schema = form({**KINDS[kind], keyword: value})
+            try:
+                check_schema("S", schema)
+            except TypeError as problem:
+                assert str(problem).startswith("S.field: ")
+                continue
+            taken.append(keyword)
+            for answer in JSON_VALUES:
+                assert isinstance(content_problem(schema, {"field": answer}), str | None)
+    assert {*KEYWORDS[kind]} - {"format", "enumNames"} <= {*taken}
+
+
+@pytest.mark.parametrize("required", JSON_VALUES, ids=ascii)
+def test_what_is_required_is_a_list_of_names(required: Any) -> None:
+    schema = form({"type": "string"}, required=required)
+    try:
+        check_schema("S", schema)
+    except TypeError as problem:
+        assert str(problem) == "S: required must be a list of names"
+    else:
+        assert isinstance(required, list) and all(isinstance(name, str) for name in required)
+        assert isinstance(content_problem(schema, {}), str | None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords"),
+    [
+        ("string", {"minLength": "x"}),
+        ("string", {"minLength": -1}),
+        ("string", {"minLength": True}),
+        ("string", {"maxLength": None}),
+        ("string", {"maxLength": 10**400}),
+        ("string", {"format": ["date"]}),
+        ("string", {"enum": "abc"}),
+        ("string", {"enum": None}),
+        ("string", {"enum": ["a"], "enumNames": "A"}),
+        ("string", {"oneOf": "abc"}),
+        ("string", {"oneOf": [{"title": "A"}]}),
+        ("string", {"oneOf": [{"const": "a", "title": 1}]}),
+        ("integer", {"minimum": "5"}),
+        ("integer", {"maximum": True}),
+        ("number", {"minimum": float("nan")}),
+        ("number", {"maximum": float("inf")}),
+        ("number", {"maximum": 10**400}),
+        ("array", {"minItems": "1"}),
+        ("array", {"maxItems": 1.5}),
+        ("array", {"items": {"enum": ["a", 1]}}),
+        ("array", {"items": {"enum": "abc"}}),
+        ("array", {"items": {"enum": ["a"], "anyOf": 5}}),
+        ("array", {"items": {"anyOf": [{"title": "A"}]}}),
+    ],
+    ids=str,
+)
+def test_a_keyword_that_no_answer_could_be_checked_by_is_refused(kind: str, keywords: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"S\.field: "):
+        check_schema("S", form({**KINDS[kind], **keywords}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "fits", "fails"),
+    [
+        ("string", {"minLength": 0, "maxLength": 1}, "a", "ab"),
+        ("string", {"format": "date"}, "2026-07-28", "28.7."),
+        ("string", {"oneOf": [OPTION]}, "a", "b"),
+        ("string", {"oneOf": [{"const": "a"}]}, "a", "b"),
+        ("integer", {"minimum": -1, "maximum": 1.5}, 1, 2),
+        ("number", {"minimum": 0.5}, 0.5, 0.4),
+        ("array", {"items": {"anyOf": [OPTION]}, "maxItems": 1}, ["a"], ["a", "a"]),
+    ],
+    ids=str,
+)
+def test_keywords_as_mcp_has_them_are_taken(kind: str, keywords: dict[str, Any], fits: Any, fails: Any) -> None:
+    schema = form({**KINDS[kind], **keywords})
+    check_schema("S", schema)
+    assert content_problem(schema, {"field": fits}) is None
+    assert content_problem(schema, {"field": fails}) is not None

@@ -2,7 +2,8 @@
 
 `Form` is refused when its class is defined, not when a person is waiting for it: whatever the restricted schema cannot
 express is a `TypeError` that names the field. `content_problem` checks an answer against such a schema; bridge and
-workflow use this one function, so that an answer which was acknowledged is an answer that the workflow accepts.
+workflow use this one function, so that an answer which was acknowledged is an answer that the workflow accepts. It
+raises for no answer to a schema that `check_schema` took, whoever wrote either.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import sys
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
@@ -27,6 +28,8 @@ _SCALAR_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "array": frozenset({"items", "minItems", "maxItems"}),
 }
 _COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "default"})
+_LENGTHS: Final = ("minLength", "maxLength", "minItems", "maxItems")
+_BOUNDS: Final = ("minimum", "maximum")
 _FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 _MAX_EMAIL_CHARS: Final = 320
 _MAX_EXACT_INTEGER: Final = 2**53
@@ -79,6 +82,8 @@ def check_schema(owner: str, schema: object) -> None:
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(schema, Mapping) or schema.get("type") != "object" or not isinstance(properties, Mapping):
         raise TypeError(f"{owner}: a form's schema is an object schema with properties")
+    if not _are_strings(schema.get("required", [])):
+        raise TypeError(f"{owner}: required must be a list of names")
     for name, prop in properties.items():
         if not isinstance(prop, Mapping):
             raise TypeError(f"{owner}.{name}: a property is a schema")
@@ -139,19 +144,54 @@ def _primitive(form: str, name: str, prop: dict[str, Any]) -> dict[str, Any]:
     allowed = _SCALAR_KEYWORDS[kind] | _COMMON_KEYWORDS
     if unknown := sorted(set(prop) - allowed):
         raise TypeError(f"{form}.{name}: MCP's form schema has no {unknown[0]!r} for a {kind} field")
-    if "format" in prop and prop["format"] not in _FORMATS:
-        raise TypeError(f"{form}.{name}: format {prop['format']!r} is not one of {', '.join(sorted(_FORMATS))}")
+    _check_keywords(f"{form}.{name}", prop)
     if kind == "array":
         items = prop["items"] if isinstance(prop.get("items"), dict) else {}
-        values = items.get("enum") or [option.get("const") for option in items.get("anyOf", ())]
-        if not values or not all(isinstance(value, str) for value in values):
+        if not (
+            _are_strings(items.get("enum", [])) and _are_options(items.get("anyOf", [])) and _options(items, "anyOf")
+        ):
             raise TypeError(f"{form}.{name}: a list field must be a list of an enum of strings")
         prop = {**prop, "items": {k: v for k, v in items.items() if k in {"type", "enum", "anyOf"}}}
-    elif not all(isinstance(value, str) for value in prop.get("enum", ())):
-        raise TypeError(f"{form}.{name}: an enum field must have string values")
-    elif len(prop.get("enumNames", prop.get("enum", ()))) != len(prop.get("enum", ())):
-        raise TypeError(f"{form}.{name}: enumNames must have a name for each value of enum")
     return prop
+
+
+def _check_keywords(field: str, prop: Mapping[str, Any]) -> None:
+    """Raises TypeError, which starts with `field`, if a keyword that an answer is checked by has no usable value."""
+    for keyword in _LENGTHS:
+        if keyword in prop and not (_is_integer(prop[keyword]) and 0 <= prop[keyword] <= sys.maxsize):
+            raise TypeError(f"{field}: {keyword} must be an integer that is not negative")
+    for keyword in _BOUNDS:
+        if keyword in prop and not _is_number(prop[keyword]):
+            raise TypeError(f"{field}: {keyword} must be a number")
+    if "format" in prop and not (isinstance(prop["format"], str) and prop["format"] in _FORMATS):
+        shown = cut(repr(prop["format"]), _MAX_SHOWN_OPTIONS_CHARS)
+        raise TypeError(f"{field}: format {shown} is not one of {', '.join(sorted(_FORMATS))}")
+    if not _are_strings(prop.get("enum", [])):
+        raise TypeError(f"{field}: an enum field must have string values")
+    if not _are_options(prop.get("oneOf", [])):
+        raise TypeError(f"{field}: oneOf must be a list of options, each a const and perhaps a title, both strings")
+    names = prop.get("enumNames", prop.get("enum", []))
+    if not _are_strings(names) or len(names) != len(prop.get("enum", [])):
+        raise TypeError(f"{field}: enumNames must have a name for each value of enum")
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a JSON reader of any language can hold it: no NaN, no infinity, nothing beyond the largest double."""
+    return (_is_integer(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _are_options(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(option, Mapping) and _are_strings([option.get("const"), option.get("title", "")]) for option in value
+    )
 
 
 def _value_problem(prop: Mapping[str, Any], value: object) -> str | None:

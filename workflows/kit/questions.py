@@ -8,12 +8,13 @@ ignored.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from .contract import Wire
+from .contract import Wire, cut
 from .forms import check_schema, content_problem
 
 ELICITATION: Final = "elicitation/create"
@@ -23,6 +24,10 @@ ROOTS: Final = "roots/list"
 MAX_KEY_CHARS: Final = 128
 
 _ACTIONS: Final = ("accept", "decline", "cancel")
+_MODES: Final = ("form", "url")
+_WEB_ADDRESS: Final = re.compile(r"https?://[^\s/?#]\S*", re.IGNORECASE)
+"""Where a person may be sent: other schemes (`javascript:`, `file:`) run or open something on their machine."""
+_MAX_SHOWN_CHARS: Final = 100
 _CAPABILITY: Final[Mapping[str, str]] = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS: "roots"}
 
 
@@ -71,35 +76,51 @@ def _elicitation_problem(params: Mapping[str, Any], response: Mapping[str, Any])
 
 
 def check_request(request: Mapping[str, Any]) -> None:
-    """Raises TypeError if `request` is no input request that MCP defines: an answer to it could not be checked."""
-    method, params = request["method"], request.get("params", {})
-    if method == ELICITATION and params.get("mode") == "url":
-        needed: Mapping[str, type] = {"message": str, "url": str}
-    elif method == ELICITATION:
-        needed = {"message": str, "requestedSchema": dict}
-        check_schema("requestedSchema", params.get("requestedSchema"))
+    """Raises TypeError if `request` is no input request that MCP defines, or an answer to it could not be checked.
+
+    For a request that passes, `can_be_asked` and `response_problem` raise nothing, whatever the answer is.
+    """
+    method, params = request.get("method"), request.get("params", {})
+    if not isinstance(method, str) or method not in _CAPABILITY:
+        raise TypeError(f"{cut(repr(method), _MAX_SHOWN_CHARS)} is no input request")
+    if not isinstance(params, Mapping):
+        raise TypeError(f"{method}: params must be an object")
+    if method == ELICITATION:
+        _check_elicitation(params)
     elif method == SAMPLING:
-        needed = {"messages": list, "maxTokens": int}
-    elif method == ROOTS:
-        needed = {}
-    else:
-        raise TypeError(f"{method!r} is no input request")
-    for name, kind in needed.items():
-        if not isinstance(params.get(name), kind):
-            raise TypeError(f"{method}: params.{name} must be of type {kind.__name__}")
+        _check_type(method, params, "messages", list)
+        _check_type(method, params, "maxTokens", int)
+
+
+def _check_elicitation(params: Mapping[str, Any]) -> None:
+    mode = params.get("mode", "form")
+    if not isinstance(mode, str) or mode not in _MODES:
+        raise TypeError(f"{ELICITATION}: params.mode must be one of {', '.join(_MODES)}")
+    _check_type(ELICITATION, params, "message", str)
+    if mode == "form":
+        check_schema("requestedSchema", params.get("requestedSchema"))
+        return
+    _check_type(ELICITATION, params, "url", str)
+    if not _WEB_ADDRESS.fullmatch(params["url"]):
+        raise TypeError(f"{ELICITATION}: params.url must be an address that begins with http:// or https://")
+
+
+def _check_type(method: str, params: Mapping[str, Any], name: str, kind: type) -> None:
+    value = params.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{method}: params.{name} must be of type {kind.__name__}")
 
 
 def request_problem(request: object) -> str | None:
     """Why `request`, of a workflow that need not be the kit's, cannot be asked or its answers not be checked; None if
     they can.
     """
+    if not isinstance(request, Mapping):
+        return "an input request is an object with a method, and params that are one"
     try:
-        if not isinstance(request, Mapping) or not isinstance(request.get("params", {}), Mapping):
-            return "an input request is an object with a method, and params that are one"
         check_request(request)
-        response_problem(request, {"action": "accept", "content": {}})
-    except (TypeError, KeyError, AttributeError, ValueError) as problem:
-        return str(problem) or type(problem).__name__
+    except TypeError as problem:
+        return str(problem)
     return None
 
 

@@ -100,11 +100,16 @@ class ApproveInvoice:
 
 @workflow.defn
 class ConfirmInvoice(ApproveInvoice):
-    """Asks before the caller is given a task handle."""
+    """Asks before the caller is given a task handle, so it ends by itself if nobody answers."""
 
     @workflow.run
     async def run(self, invoice: dict[str, Any]) -> dict[str, Any]:
-        return await super().run(invoice)
+        try:
+            return await asyncio.wait_for(
+                super().run(invoice), workflow.memo_value("mcp_task")["answerWindowMs"] / 1000
+            )
+        except TimeoutError:
+            raise ApplicationError("Nobody answered in time", type="mcp.Expired", non_retryable=True) from None
 
     @workflow.query(name="mcp_task")
     def view(self) -> dict[str, Any]:
