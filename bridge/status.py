@@ -43,8 +43,8 @@ from workflows.kit.results import TooDeep
 logger = logging.getLogger(__name__)
 
 _CONTENT_TYPES: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
-_CODES: Final = range(-(2**31), 2**31)
-"""What a JSON-RPC error's code may be: clients keep it in 32 bits."""
+_CODES: Final = range(-(2**63), 2**63)
+"""What a JSON-RPC error's code may be: no client keeps it in more than 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)

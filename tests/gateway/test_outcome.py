@@ -277,14 +277,14 @@ def test_a_json_rpc_error_survives_exactly(extra: dict[str, Any]) -> None:
     assert (made.status, made.status_message, made.error) == ("failed", "bad ✓", error)
 
 
-@pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 10**400])
-def test_an_integer_of_more_than_32_bits_is_no_code(code: int) -> None:
+@pytest.mark.parametrize("code", [2**63, -(2**63) - 1, 10**400])
+def test_an_integer_of_more_than_64_bits_is_no_code(code: int) -> None:
     made = failed(application(JSONRPC_ERROR, "m", {"code": code, "message": "m", "data": 1}))
     assert (made.status, made.error) == ("failed", {"code": -32603, "message": "m", "data": 1})
 
 
-@pytest.mark.parametrize("code", [2**31 - 1, -(2**31), 0])
-def test_any_code_of_32_bits_is_kept(code: int) -> None:
+@pytest.mark.parametrize("code", [2**63 - 1, -(2**63), 0])
+def test_any_code_of_64_bits_is_kept(code: int) -> None:
     error = {"code": code, "message": "m"}
     assert failed(application(JSONRPC_ERROR, "m", error)).error == error
 
