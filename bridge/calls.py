@@ -103,11 +103,12 @@ class Calls:
         if not call.repeatable:
             call.exchange.on_undelivered(abandon)
         responses = {key: response for key, response in call.responses.items() if key in state["keys"]}
-        goes_on = bool(
-            responses
-        )  # a retry that adds nothing only looks where the run stands, and ends it by no leaving
+        # A retry that answers nothing any more only looks where the run stands; one without questions goes on with it
+        carries_on = not state["keys"]
+        goes_on = carries_on or bool(responses)
         try:
-            goes_on = await self._tasks.deliver(task_id, responses, call.exchange.caller)
+            delivered = await self._tasks.deliver(task_id, responses, call.exchange.caller)
+            goes_on = carries_on or delivered
         except TaskNotFound:
             # Word for word what the SDK's boundary says of a state that it cannot open
             raise MCPError(

@@ -159,17 +159,22 @@ async def test_a_replay_that_leaves_ends_nothing(client: McpClient, replica: Mcp
 # A bridge that is killed before it gave the handle
 
 
-async def expires(engine: Client, tool: str, arguments: dict[str, Any]) -> None:
-    """Fail unless the one run with these arguments ends by its answer window."""
+async def ends(
+    engine: Client,
+    tool: str,
+    arguments: dict[str, Any],
+    status: WorkflowExecutionStatus = WorkflowExecutionStatus.FAILED,
+) -> None:
+    """Fail unless the one run with these arguments ends like this; an answer window ends it as failed."""
     digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
 
     async def ended() -> bool:
         async for run in engine.list_workflows(f"WorkflowType = '{tool}'"):
             if (await run.memo_value("mcp_task", {})).get("argumentsDigest") == digest:
-                return run.status is WorkflowExecutionStatus.FAILED
+                return run.status is status
         return False
 
-    await eventually(ended, what="the end of the answer window")
+    await eventually(ended, what=f"a run that is {status.name}")
 
 
 async def test_a_task_whose_bridge_is_killed_while_it_waits_for_a_quick_end_ends_by_itself(
@@ -183,7 +188,7 @@ async def test_a_task_whose_bridge_is_killed_while_it_waits_for_a_quick_end_ends
         await doomed.kill()
         with pytest.raises(aiohttp.ClientError):
             await calling
-    await expires(engine, "quick", arguments)
+    await ends(engine, "quick", arguments)
 
 
 async def test_a_task_whose_handle_never_follows_its_first_question_ends_by_itself(
@@ -199,7 +204,7 @@ async def test_a_task_whose_handle_never_follows_its_first_question_ends_by_itse
         if (await run.memo_value("mcp_task", {})).get("argumentsDigest") == digest:
             answer = UpdateSignal(responses={"name": accept(text="Ada")})
             await engine.get_workflow_handle(run.id).signal(UPDATE_SIGNAL, answer.to_json())
-    await expires(engine, "ask_first", arguments)
+    await ends(engine, "ask_first", arguments)
 
 
 async def test_a_task_whose_handle_was_given_waits_beyond_the_window(stack: Stack, worker: Process) -> None:
@@ -210,6 +215,22 @@ async def test_a_task_whose_handle_was_given_waits_beyond_the_window(stack: Stac
         await asyncio.sleep(WINDOW + 1)
         await client.update(task_id, {key: accept(text="yes")})
         assert (await client.finished(task_id))["status"] == "completed"
+
+
+async def test_leaving_a_call_that_goes_on_elsewhere_cancels_it(
+    stack: Stack, worker: Process, replica: McpClient, engine: Client
+) -> None:
+    stopping = await stack.bridge()
+    arguments = {"seconds": 60, "label": unique("moved-and-left")}
+    async with McpClient(stopping.url, FORMS) as caller:
+        call = asyncio.create_task(caller.call("slow", arguments))
+        await asyncio.sleep(0.5)
+        await stopping.stop()
+        told = (await call).result
+    going_on = asyncio.create_task(replica.call("slow", arguments, state=told["requestState"], capabilities=FORMS))
+    await asyncio.sleep(0.5)
+    going_on.cancel()
+    await ends(engine, "slow", arguments, WorkflowExecutionStatus.CANCELED)
 
 
 # Cancels of older clients
