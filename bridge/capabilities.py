@@ -49,6 +49,11 @@ def require_askable(requests: Mapping[str, Mapping[str, Any]], capabilities: Map
             raise missing(_needed_for(request))
 
 
+def askable(requests: Mapping[str, Mapping[str, Any]], capabilities: Mapping[str, Any]) -> bool:
+    """Whether this client may be sent all of these input requests."""
+    return all(can_be_asked(capabilities, request) for request in requests.values())
+
+
 def missing(needed: Mapping[str, Any]) -> MCPError:
     """The error that tells a client what to declare; `requiredCapabilities` has the shape of capabilities, not a
     list.

@@ -11,6 +11,7 @@ nor pending workflow task.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,6 +20,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
@@ -104,7 +106,7 @@ async def described(
         pending_task=response.HasField("pending_workflow_task"),
         reset_run_id=extended.reset_run_id,
         memo=_memo(await payloads.json(memo[TASK_MEMO]), task_id) if TASK_MEMO in memo else None,
-        snapshot=_snapshot(await payloads.json(memo[VIEW_MEMO]), task_id) if VIEW_MEMO in memo else None,
+        snapshot=await snapshot_in(memo, payloads, task_id),
         heartbeat=await _heartbeat(list(response.pending_activities), payloads),
         asked_at=asked_at,
     )
@@ -176,7 +178,15 @@ def _log_unreadable(event: str, task_id: str, error: ValidationError | OverflowE
     logger.warning(event, extra={"task_id": task_id, "errors": problems})
 
 
-def _snapshot(value: Any, task_id: str) -> TaskView | None:
+async def snapshot_in(memo: Mapping[str, Payload], payloads: Payloads, task_id: str) -> TaskView | None:
+    """The published view in the fields of a memo; None if there is none, or it was too large.
+
+    Raises:
+        EngineUnavailable: It cannot be opened with this replica's codec.
+    """
+    if VIEW_MEMO not in memo:
+        return None
+    value = await payloads.json(memo[VIEW_MEMO])
     omitted = isinstance(value, dict) and value.get("omitted") is True
     return None if omitted else parsed_view(value, task_id)
 

@@ -47,6 +47,7 @@ from bridge.connection import ATTEMPT, Connection
 from bridge.describe import Described, described
 from bridge.errors import TaskNotFound
 from bridge.events import Event, told
+from bridge.follow import Follower
 from bridge.payloads import encoded
 from bridge.query import TIMED_OUT, Answer, ask_view
 from workflows.kit.contract import (
@@ -283,6 +284,10 @@ class Gateway:
         payloads = self._connection.payloads(task_id)
         events = [await told(event, payloads, task_id) for event in response.history.events]
         return HistoryPage(tuple(event for event in events if event is not None), len(events), response.next_page_token)
+
+    def follower(self, task_id: str) -> Follower:
+        """See `bridge.follow`."""
+        return Follower(self._connection, self.describe, task_id)
 
     def changes(self, task_id: str) -> AsyncGenerator[None]:
         """See `bridge.changes`: an item whenever the task may look different, at first at once; ends when it closed.

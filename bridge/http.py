@@ -51,6 +51,7 @@ from bridge.sse import Answer
 from workflows.kit.contract import MAX_DEPTH, Principal
 
 CHANNEL: Final = "http"
+LISTEN: Final = "subscriptions/listen"
 
 T = TypeVar("T")
 
@@ -211,6 +212,10 @@ class _Endpoint:
         if is_modern(message, request.headers):
             if isinstance(message, Notification):
                 return self._acknowledge(message, request)
+            if message.method == LISTEN and not accepts.sse:
+                raise Refusal(
+                    INVALID_REQUEST, f"{LISTEN} answers with text/event-stream; Accept must allow it", status=406
+                )
             peer = check_request(message, request.headers, task_name_required=self._settings.task_name_required)
         elif isinstance(message, Request) and message.method == "initialize":
             return self._initialize(message, owner)

@@ -26,6 +26,7 @@ from bridge.errors import BridgeError
 from bridge.exchange import Exchange
 from bridge.features import CACHE_HINTS, BridgeServer, RegisterHandlers, cacheable, capabilities
 from bridge.histories import Histories
+from bridge.listen import Subscriptions
 from bridge.resources import Resources
 from bridge.tasks import Context, TaskParams, Tasks, exchange_of
 
@@ -39,6 +40,7 @@ def build_server(
     catalog: Catalog,
     calls: Calls,
     tasks: Tasks,
+    subscriptions: Subscriptions,
     histories: Histories,
     security: RequestStateSecurity,
     register: RegisterHandlers | None = None,
@@ -83,6 +85,7 @@ def build_server(
     serve("server/discover", RequestParams, discover)
     serve("tools/list", PaginatedRequestParams, list_tools)
     serve("tools/call", CallToolRequestParams, calls.call)
+    serve("subscriptions/listen", TaskParams, subscriptions.listen)
     serve("tasks/get", TaskParams, tasks.get)
     serve("tasks/update", TaskParams, tasks.update)
     serve("tasks/cancel", TaskParams, tasks.cancel)

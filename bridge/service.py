@@ -25,6 +25,7 @@ from bridge.envelope import OLDER_VERSIONS
 from bridge.features import capabilities
 from bridge.gateway import Gateway
 from bridge.histories import Histories
+from bridge.listen import Subscriptions
 from bridge.loading import load_tasks
 from bridge.older import SESSION_LIFETIME, OlderRevisions
 from bridge.reader import Reader
@@ -34,6 +35,7 @@ from bridge.settings import ServiceSettings, temporal_connect_config
 from bridge.starts import Starts
 from bridge.task_ids import TaskIds
 from bridge.tasks import Tasks
+from bridge.watch import Watches
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     )
     reader = Reader(gateway, catalog.outcome_rules)
     tasks = Tasks(gateway, reader)
+    watches = Watches(gateway.follower)
     starts = Starts(gateway, TaskIds(keys), settings.answer_window)
     window = _longest_window(catalog, settings)
     question_ids = Seal(keys, "question", window)
@@ -71,7 +74,9 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     )
     security = RequestStateSecurity(keys=keys, ttl=window.total_seconds(), bind_principal=bound_principal)
     register = load_tasks(settings.tasks).register_handlers if settings.offers_tasks else None
-    server = build_server(catalog, calls, tasks, Histories(gateway, reader), security, register)
+    server = build_server(
+        catalog, calls, tasks, Subscriptions(reader, watches), Histories(gateway, reader), security, register
+    )
 
     older = OlderRevisions(
         sessions=Seal(keys, "session", SESSION_LIFETIME),
@@ -86,6 +91,7 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     try:
         yield Service(server=server, older=older, gateway=gateway)
     finally:
+        await watches.close()
         await starts.close()
         await reader.close()
 

@@ -87,6 +87,7 @@ async def serve_stdio(
         await asyncio.wait({reading, stopped, broken}, return_when=asyncio.FIRST_COMPLETED)
         ended = reading.done()
         reading.cancel()
+        pipe.end_subscriptions()
         log.info("stdio.ending in_flight=%d end_of_input=%s stopped=%s", pipe.in_flight, ended, stopped.done())
         if ended:
             await pipe.quiet({stopped, broken}, END_OF_INPUT_GRACE_SECONDS)
@@ -107,6 +108,7 @@ class _Call:
     def __init__(self, server: Server[Any], message: Request, peer: Peer, writer: Writer) -> None:
         self._writer = writer
         self._silent = False
+        self.method: Final = message.method
         self.exchange: Final = Exchange(
             request_id=message.id,
             params=message.params,
@@ -174,6 +176,14 @@ class _Pipe:
                 await asyncio.sleep(0)  # many lines may be there at once: what one started has its turn before the next
                 while len(self._under_way) >= _MAX_UNDER_WAY:
                     await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+
+    def end_subscriptions(self) -> None:
+        """Have those end that would go on for ever. Calls that wait have their grace instead: nobody could go on with
+        them elsewhere.
+        """
+        for call in self._calls.values():
+            if call.method == "subscriptions/listen":
+                call.exchange.stopping.set()
 
     async def quiet(self, interruptions: set[asyncio.Task[Any]], seconds: float) -> None:
         """Wait until nothing is under way, for `seconds` at most, or until one of `interruptions` has come."""

@@ -1,0 +1,213 @@
+"""A task as its history tells it, event by event.
+
+The history is read by long poll. What a describe would show is known from the events: so a follower serves readers from
+memory, and each change of the published view, and the end, is a moment of its own that no listener misses. What no
+event says (memo, chain) comes from one describe at the start of each run. Heartbeats make no event: `busy` says that a
+running activity may have some. Runs are followed through continue-as-new, retries and resets of a running run.
+
+An outage is waited out, with the last token. The timeout of a poll bounds how old knowledge can be if the network
+swallows everything; it must never come near 1 s, where Temporal answers at once, about 900 times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest, GetWorkflowExecutionHistoryResponse
+from temporalio.service import RPCError, RPCStatusCode
+
+from bridge.closed import Closed, closed
+from bridge.connection import Connection
+from bridge.describe import Described, snapshot_in
+from bridge.errors import EngineUnavailable, TaskNotFound, is_connect_failure
+from bridge.payloads import Payloads
+from workflows.kit.contract import VIEW_MEMO
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Describe = Callable[[str, str], Awaitable[Described]]
+
+POLL: Final = timedelta(seconds=5)
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 5.0
+
+_ACTIVITY_ENDED: Final = frozenset({
+    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
+    EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
+    EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
+    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`). `busy`: an
+    activity is under way, whose heartbeats make no event.
+    """
+
+    run: Described
+    busy: bool
+    told: bool = False
+    ended: Closed | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run. Its describe is ahead of the events that are still to be read, so what they tell starts empty."""
+
+    now: Described
+    payloads: Payloads
+    activities: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, base: Described, payloads: Payloads) -> _Run:
+        told_by_events: dict[str, Any] = {
+            "history_length": 0,
+            "worker_seen": False,
+            "pending_task": False,
+            "cancel_requested": False,
+            "closed_at": None,
+            "continued": False,
+            "heartbeat": None,
+            "paused": False,
+        }
+        return cls(replace(base, **told_by_events), payloads)
+
+    async def take(self, event: HistoryEvent) -> Moment:
+        """The task after `event`.
+
+        Raises:
+            EngineUnavailable: What it carries cannot be opened with this replica's codec.
+        """
+        changes: dict[str, Any] = {"history_length": event.event_id}
+        told, ended = False, None
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+                changes["pending_task"] = True
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                # One that failed or timed out is tried again without an event, and so stays pending
+                changes |= {"pending_task": False, "worker_seen": True}
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+                changes["cancel_requested"] = True
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED:
+                changes["paused"] = True
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UNPAUSED:
+                changes["paused"] = False
+            case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+                memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+                if told := VIEW_MEMO in memo:
+                    changes["snapshot"] = await snapshot_in(memo, self.payloads, self.now.task_id)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                self.activities.add(event.event_id)
+            case kind if kind in _ACTIVITY_ENDED:
+                self.activities.discard(getattr(event, event.WhichOneof("attributes") or "").scheduled_event_id)
+            case _:
+                if (ended := await closed(event, self.payloads)) is not None:
+                    told = True
+                    changes |= {"closed_at": ended.at, "continued": ended.ending == "continued", "pending_task": False}
+        self.now = replace(self.now, **changes)
+        return Moment(self.now, bool(self.activities), told, ended)
+
+
+class _TokenLost(Exception):
+    """The server has forgotten where a reader was."""
+
+
+class Follower:
+    """Follows one task."""
+
+    def __init__(self, connection: Connection, describe: Describe, task_id: str) -> None:
+        """`describe` reads a run of the task: the one named, or the latest if the name is empty."""
+        self._client = connection.watcher
+        self._payloads = connection.payloads(task_id)
+        self._describe = describe
+        self._task_id = task_id
+        self.connected = False
+        """Whether Temporal answered the last poll."""
+
+    async def moments(self) -> AsyncGenerator[list[Moment]]:
+        """What happened since the item before, oldest first. The first item ends with the task as it is now; an empty
+        one says that nothing has happened for some seconds. Ends with the task.
+
+        Raises:
+            TaskNotFound: It does not exist, or not any more.
+        """
+        run_id: str | None = ""
+        while run_id is not None:
+            base = await self._retried(partial(self._describe, self._task_id, run_id))
+            run_id = None
+            async with aclosing(self._run(base)) as looks:
+                async for moments in looks:
+                    yield moments
+                    if moments and (ended := moments[-1].ended):
+                        run_id = _following(ended)
+
+    async def _run(self, base: Described) -> AsyncGenerator[list[Moment]]:
+        run, token, gathered = _Run.of(base, self._payloads), b"", list[Moment]()
+        while True:
+            try:
+                page = await self._retried(partial(self._page, base.run_id, token))
+            except _TokenLost:
+                run, token, gathered = _Run.of(base, self._payloads), b"", []
+                continue
+            for event in page.history.events:
+                gathered.append(await self._retried(partial(run.take, event)))
+            if run.now.history_length >= base.history_length:
+                yield gathered
+                gathered = []
+            if not (token := page.next_page_token):
+                return
+
+    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer of `ask`, through outages."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                answer = await ask()
+            except EngineUnavailable:
+                logger.info("follow.interrupted", extra={"task_id": self._task_id})
+            else:
+                self.connected = True
+                return answer
+            self.connected = False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _page(self, run_id: str, token: bytes) -> GetWorkflowExecutionHistoryResponse:
+        try:
+            return await self._client.workflow_service.get_workflow_execution_history(
+                GetWorkflowExecutionHistoryRequest(
+                    namespace=self._client.namespace,
+                    execution=WorkflowExecution(workflow_id=self._task_id, run_id=run_id),
+                    next_page_token=token,
+                    wait_new_event=True,
+                ),
+                timeout=POLL,
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise TaskNotFound from error
+            if error.status is RPCStatusCode.INVALID_ARGUMENT and token:
+                raise _TokenLost from error
+            raise EngineUnavailable from error
+        except RuntimeError as error:
+            if not is_connect_failure(error):
+                raise
+            raise EngineUnavailable from error
+
+
+def _following(ended: Closed) -> str | None:
+    """The run in which the task goes on, "" for the latest; None at its end."""
+    return "" if ended.by_reset else ended.next_run_id or None
