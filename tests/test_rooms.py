@@ -77,6 +77,8 @@ def test_the_kit_works_vendored_under_another_name(tmp_path: Path, monkeypatch: 
             ("bridge.gateway", "bridge.reader", "bridge.tasks", "bridge.calls", "bridge.server", "temporalio"),
         ),
         ("resources", ("bridge.gateway", "bridge.calls", "bridge.server", "bridge.http", "temporalio", "aiohttp")),
+        ("follow", ("bridge.gateway", "bridge.reader", "bridge.watch", "bridge.listen", "bridge.http")),
+        ("watch", ("bridge.gateway", "bridge.reader", "bridge.listen", "bridge.http", "temporalio")),
         ("wire", ("bridge.gateway", "bridge.reader", "temporalio", "mcp", "aiohttp")),
     ],
 )

@@ -1,4 +1,4 @@
-"""subscriptions/listen with task ids: acknowledged first; each task as it is, each change, and its end once and last."""
+"""subscriptions/listen with task ids: acknowledged first, then each task as it is, each change, its end once, last."""
 
 from __future__ import annotations
 
