@@ -33,9 +33,6 @@ class Scenario:
 
 SUBSCRIPTIONS: Final = frozenset(
     {
-        "sep-2575-server-sends-subscription-ack",
-        "sep-2575-server-tags-subscription-id",
-        "sep-2575-server-honors-notification-filter",
         "sep-2575-server-sends-prompts-list-changed-on-subscription",
         "sep-2575-server-sends-tools-list-changed-on-subscription",
     }
