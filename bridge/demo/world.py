@@ -19,7 +19,7 @@ from activities.secret_store import FILE_VARIABLE as SECRETS_FILE
 from activities.web import ALLOW_PRIVATE_VARIABLE as ALLOW_PRIVATE
 
 RECORDS: Final = 2000
-AMBIGUOUS: Final = (400, 1100, 1700)
+AMBIGUOUS: Final = (1000, 1400, 1800)
 """Keys of the records whose domain two accounts share."""
 
 ACCOUNTS: Final = (
