@@ -1,9 +1,9 @@
 """A task as its history tells it, event by event.
 
-The history is read by long poll. What a describe would show is known from the events: so a follower serves readers from
-memory, and each change of the published view, and the end, is a moment of its own that no listener misses. What no
-event says (memo, chain) comes from one describe at the start of each run. Heartbeats make no event: `busy` says that a
-running activity may have some. Runs are followed through continue-as-new, retries and resets of a running run.
+The history is read by long poll. What a describe would show, but for heartbeats, is known from the events; each change
+of the published view, and the end, is a moment of its own that no listener misses. What no event says (memo, chain)
+comes from one describe at the start of each run. Runs are followed through continue-as-new, retries and resets of a
+running run.
 
 An outage is waited out, with the last token. The timeout of a poll bounds how old knowledge can be if the network
 swallows everything; it must never come near 1 s, where Temporal answers at once, about 900 times a second.
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -43,22 +43,12 @@ POLL: Final = timedelta(seconds=5)
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
 
-_ACTIVITY_ENDED: Final = frozenset({
-    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
-    EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
-    EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
-    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
-})  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`). `busy`: an
-    activity is under way, whose heartbeats make no event.
-    """
+    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`)."""
 
     run: Described
-    busy: bool
     told: bool = False
     ended: Closed | None = None
 
@@ -69,7 +59,6 @@ class _Run:
 
     now: Described
     payloads: Payloads
-    activities: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, base: Described, payloads: Payloads) -> _Run:
@@ -109,16 +98,12 @@ class _Run:
                 memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
                 if told := VIEW_MEMO in memo:
                     changes["snapshot"] = await snapshot_in(memo, self.payloads, self.now.task_id)
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                self.activities.add(event.event_id)
-            case kind if kind in _ACTIVITY_ENDED:
-                self.activities.discard(getattr(event, event.WhichOneof("attributes") or "").scheduled_event_id)
             case _:
                 if (ended := await closed(event, self.payloads)) is not None:
                     told = True
                     changes |= {"closed_at": ended.at, "continued": ended.ending == "continued", "pending_task": False}
         self.now = replace(self.now, **changes)
-        return Moment(self.now, bool(self.activities), told, ended)
+        return Moment(self.now, told, ended)
 
 
 class _TokenLost(Exception):
@@ -134,8 +119,6 @@ class Follower:
         self._payloads = connection.payloads(task_id)
         self._describe = describe
         self._task_id = task_id
-        self.connected = False
-        """Whether Temporal answered the last poll."""
 
     async def moments(self) -> AsyncGenerator[list[Moment]]:
         """What happened since the item before, oldest first. The first item ends with the task as it is now; an empty
@@ -175,13 +158,9 @@ class Follower:
         pause = _FIRST_PAUSE
         while True:
             try:
-                answer = await ask()
+                return await ask()
             except EngineUnavailable:
                 logger.info("follow.interrupted", extra={"task_id": self._task_id})
-            else:
-                self.connected = True
-                return answer
-            self.connected = False
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 

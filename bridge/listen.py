@@ -17,12 +17,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from bridge.capabilities import askable, require_tasks
-from bridge.errors import EngineUnavailable, TaskNotFound
+from bridge.errors import TaskNotFound
 from bridge.exchange import Exchange
 from bridge.follow import Moment
 from bridge.reader import Reader
 from bridge.status import Live, TaskState, Terminal, live
 from bridge.tasks import Context, TaskParams, exchange_of
+from bridge.waits import through_outages
 from bridge.watch import Listener, Watches
 from bridge.wire import detailed_task
 
@@ -30,8 +31,6 @@ SUBSCRIPTION_META: Final = "io.modelcontextprotocol/subscriptionId"
 
 MAX_TASKS: Final = 1000
 """Tasks of one subscription."""
-
-OUTAGE_PAUSE_SECONDS: Final = 1.0
 
 
 class Subscriptions:
@@ -114,11 +113,7 @@ class _Subscription:
             yield await self._read(task_id)
 
     async def _read(self, task_id: str) -> TaskState:
-        while True:
-            try:
-                return await self._reader.read(task_id, self._exchange.owner)
-            except EngineUnavailable:
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+        return await through_outages(lambda: self._reader.read(task_id, self._exchange.owner))
 
 
 def _published(moment: Moment) -> Live:

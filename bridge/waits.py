@@ -49,17 +49,18 @@ class Waits:
                 yield await self._read(task_id, exchange.owner)
 
     async def _read(self, task_id: str, owner: Principal) -> TaskState:
-        return await _through_outages(lambda: self._reader.read(task_id, owner))
+        return await through_outages(lambda: self._reader.read(task_id, owner))
 
     async def worked_on(self, task_id: str, queue: str) -> bool:
         """Whether a worker has asked `queue` for work since the run was started, by Temporal's clock alone. An outage,
         in which nobody can tell, is waited out.
         """
-        run = await _through_outages(lambda: self._gateway.describe(task_id))
-        return await _through_outages(lambda: self._gateway.polled_since(queue, run.started_at))
+        run = await through_outages(lambda: self._gateway.describe(task_id))
+        return await through_outages(lambda: self._gateway.polled_since(queue, run.started_at))
 
 
-async def _through_outages(ask: Callable[[], Awaitable[T]]) -> T:
+async def through_outages(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of `ask`, however long Temporal is away."""
     while True:
         try:
             return await ask()

@@ -7,9 +7,12 @@ import base64
 import io
 import itertools
 import json
+import socket
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -119,6 +122,20 @@ class McpClient:
         if (responses := changes.pop("responses", None)) is not None:
             params["inputResponses"] = responses
         return await self.request("tools/call", params, **changes)
+
+    async def call_and_reset(self, tool: str, arguments: Mapping[str, Any], delay: float, **changes: Any) -> None:
+        """tools/call, and a reset of its connection after `delay` seconds, whatever has come back until then."""
+        params = {"name": tool, "arguments": dict(arguments)}
+        body = json.dumps(self.body("tools/call", params, **changes)).encode()
+        where = urlsplit(self.url)
+        headers = {**self.headers("tools/call", params), "Host": where.netloc, "Content-Length": str(len(body))}
+        head = f"POST {where.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        _, writer = await asyncio.open_connection(where.hostname, where.port)
+        writer.write(head.encode() + b"\r\n" + body)
+        await writer.drain()
+        await asyncio.sleep(delay)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
 
     async def start(self, tool: str, arguments: Mapping[str, Any] | None = None) -> str:
         """The id of the task that a call of `tool` becomes."""

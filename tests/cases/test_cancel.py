@@ -6,12 +6,9 @@ import asyncio
 import hashlib
 import json
 import random
-import socket
-import struct
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -233,9 +230,10 @@ async def test_what_a_vanished_client_started_is_whole_and_ends(client: McpClien
     engine = await Client.connect(stack.temporal.address)
     labels = [unique("gone") for _ in range(calls)]
     chance = random.Random(9)  # noqa: S311 - delays, not secrets
-    await asyncio.gather(*(_call_and_reset(client, label, chance.uniform(0, 0.05)) for label in labels))
+    works = [{"seconds": 30, "label": label} for label in labels]
+    await asyncio.gather(*(client.call_and_reset("bounded", work, chance.uniform(0, 0.05)) for work in works))
     assert (await client.call("echo", {"x": 1})).result["structuredContent"] == {"x": 1}
-    digests = {_digest({"seconds": 30, "label": label}) for label in labels}
+    digests = {_digest(work) for work in works}
 
     async def ours_ended() -> list[tuple[WorkflowExecutionStatus | None, dict[str, Any]]] | None:
         runs = [
@@ -248,21 +246,6 @@ async def test_what_a_vanished_client_started_is_whole_and_ends(client: McpClien
     runs = await eventually(ours_ended, what="the end of every run that was started", within=15)
     assert all(memo["owner"]["issuer"] == "local" and memo["lifetimeMs"] == 5000 for _, memo in runs)
     assert {status for status, _ in runs} <= {WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.FAILED}
-
-
-async def _call_and_reset(client: McpClient, label: str, delay: float) -> None:
-    """Send a call and reset the connection after `delay` seconds, whatever has come back until then."""
-    params = {"name": "bounded", "arguments": {"seconds": 30, "label": label}}
-    body = json.dumps(client.body("tools/call", params)).encode()
-    where = urlsplit(client.url)
-    headers = {**client.headers("tools/call", params), "Host": where.netloc, "Content-Length": str(len(body))}
-    head = f"POST {where.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    _, writer = await asyncio.open_connection(where.hostname, where.port)
-    writer.write(head.encode() + b"\r\n" + body)
-    await writer.drain()
-    await asyncio.sleep(delay)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 def _digest(arguments: dict[str, Any]) -> str:

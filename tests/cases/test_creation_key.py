@@ -7,11 +7,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
-import struct
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -328,7 +325,8 @@ async def test_a_call_whose_connection_was_reset_is_found_by_its_repeat(
 
     async def call_twice(key: str) -> None:
         work = {"seconds": 0.5, "label": key}
-        await call_and_reset(client, key, work, capabilities, chance.uniform(0, 0.3))
+        changes = {"meta": {CREATION_KEY: key}, "capabilities": capabilities}
+        await client.call_and_reset("slow", work, chance.uniform(0, 0.3), **changes)
         again = (await keyed(replica, key, arguments=work, capabilities=capabilities)).result
         if capabilities:
             assert again["taskId"] == task_id_of(key)
@@ -339,24 +337,6 @@ async def test_a_call_whose_connection_was_reset_is_found_by_its_repeat(
     tasks = await all_finished(client, map(task_id_of, keys), within=30)
     assert {task["status"] for task in tasks.values()} == {"completed"}
     assert [await client.count(key) for key in keys] == [1] * calls
-
-
-async def call_and_reset(
-    client: McpClient, key: str, arguments: dict[str, Any], capabilities: Mapping[str, Any], delay: float
-) -> None:
-    """Send a call with a key and reset the connection after `delay` seconds, whatever has come back until then."""
-    params = {"name": "slow", "arguments": arguments}
-    message = client.body("tools/call", params, meta={CREATION_KEY: key}, capabilities=capabilities)
-    body = json.dumps(message).encode()
-    where = urlsplit(client.url)
-    headers = {**client.headers("tools/call", params), "Host": where.netloc, "Content-Length": str(len(body))}
-    head = f"POST {where.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    _, writer = await asyncio.open_connection(where.hostname, where.port)
-    writer.write(head.encode() + b"\r\n" + body)
-    await writer.drain()
-    await asyncio.sleep(delay)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 async def begun(engine: Client, task_id: str) -> None:
