@@ -50,6 +50,7 @@ class Calls:
         reader: Reader,
         tasks: Tasks,
         starts: Starts,
+        waits: Waits,
         *,
         question_ids: Seal,
         longest_wait: timedelta,
@@ -60,7 +61,7 @@ class Calls:
         self._reader = reader
         self._tasks = tasks
         self._starts = starts
-        self._waits = Waits(gateway, reader)
+        self._waits = waits
         self._question_ids = question_ids
         self._longest_wait = longest_wait
 

@@ -1,9 +1,9 @@
-"""The tools that this bridge offers, in a fixed order, checked when it starts.
+"""The tools that this bridge offers, in a fixed order, checked before they are.
 
-A tool that a client would drop (a bad header annotation) or that nobody could validate (a broken schema) ends the start
-with a line that names it. Arguments are checked before anything is started: against the advertised schema, then by the
-tool's own model, whose validators no schema can express. Large ones are checked beside the event loop, two calls' at a
-time, so that one client cannot keep the others waiting.
+A tool that a client would drop (a bad header annotation) or that nobody could validate (a broken schema) is refused,
+and all others with it, by a line that names it. Arguments are checked before anything is started: against the
+advertised schema, then by the tool's own model, whose validators no schema can express. Large ones are checked beside
+the event loop, two calls' at a time, so that one client cannot keep the others waiting.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -144,7 +146,9 @@ class Tool:
 
 
 class Catalog:
-    """All tools by name."""
+    """All tools by name. There is one for everybody, for as long as the process lives; a change of the catalog file
+    gives it other tools. Who began with a tool keeps that one.
+    """
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         """Raises SettingsError: two tools have one name."""
@@ -153,6 +157,15 @@ class Catalog:
             if tool.name in self._tools:
                 raise SettingsError(f"tool {tool.name}: declared twice")
             self._tools[tool.name] = tool
+        # As text: to Python a schema's 1 and true are equal
+        shown = json.dumps([tool.wire for tool in self._tools.values()])
+        self._shown = hashlib.sha256(shown.encode()).digest()
+
+    def adopt(self, other: Catalog) -> bool:
+        """Offer the tools of `other` from now on, in place of all before. Returns whether tools/list shows a change."""
+        changed = self._shown != other._shown
+        self._tools, self._shown = other._tools, other._shown
+        return changed
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())

@@ -1,8 +1,8 @@
 """The catalog file: workflows that exist already, offered as tools without a line of theirs changed.
 
 A TOML table for each tool says which workflow it is, on which queue, what it takes, and by which policies it is served.
-Nothing is guessed and nothing is ignored: what is missing, misspelt or of a wrong shape ends the start with one line
-that names file, tool and key, and says what is accepted.
+Nothing is guessed and nothing is ignored: what is missing, misspelt or of a wrong shape makes the file unusable, with
+one line that names file, tool and key, and says what is accepted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +22,9 @@ from pydantic.alias_generators import to_camel
 from bridge.catalog import Tool
 from bridge.settings import SettingsError
 from workflows.kit.declaration import DEFAULT_POLL_INTERVAL, TaskMode
+
+ReadText = Callable[[Path], str]
+"""Gives the text of a file. Raises OSError; ValueError, it is no UTF-8."""
 
 MAX_DURATION: Final = timedelta(days=3650)
 
@@ -109,36 +112,44 @@ class CatalogFile(_Table):
     )
 
 
-def read_catalog(file: Path) -> list[Tool]:
-    """The tools of a catalog file, in its order.
+def read_text(file: Path) -> str:
+    """See `ReadText`."""
+    return file.read_text("utf-8")
+
+
+def read_catalog(file: Path, read: ReadText = read_text) -> list[Tool]:
+    """The tools of a catalog file, in its order; `read` reads it and the schema files that it names.
 
     Raises:
         SettingsError: It cannot be read, or says what cannot be offered.
     """
     try:
-        return _tools(file)
+        return _tools(file, read)
     except RecursionError:
         raise SettingsError(f"catalog {file} nests too deeply") from None
 
 
-def _tools(file: Path) -> list[Tool]:
+def _tools(file: Path, read: ReadText) -> list[Tool]:
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
+        content = tomllib.loads(read(file))
     except OSError as error:
         raise SettingsError(f"catalog {file} cannot be read: {error.strerror}") from error
     except ValueError as error:  # no TOML, or no UTF-8
         raise SettingsError(f"catalog {file} is not TOML: {error}") from error
     try:
         catalog = CatalogFile.model_validate(content)
-        return [_tool(name, entry, file.parent) for name, entry in catalog.tools.items()]
+        return [_tool(name, entry, file.parent, read) for name, entry in catalog.tools.items()]
     except ValidationError as error:
         raise SettingsError(f"catalog {file}: {_explained(error)}") from None
     except SettingsError as error:
         raise SettingsError(f"catalog {file}: {error}") from error
 
 
-def _tool(name: str, entry: Entry, folder: Path) -> Tool:
-    schema = _schema(name, "input_schema", entry.input_schema, entry.input_schema_file, folder)
+def _tool(name: str, entry: Entry, folder: Path, read: ReadText) -> Tool:
+    def schema_of(key: str, inline: dict[str, Any] | None, file: str | None) -> dict[str, Any] | None:
+        return _schema(name, key, inline, None if file is None else folder / file, read)
+
+    schema = schema_of("input_schema", entry.input_schema, entry.input_schema_file)
     if schema is None:
         raise SettingsError(f"tool {name}: input_schema is missing: {_SCHEMA}, or input_schema_file: {_SCHEMA_FILE}")
     if schema.get("type") != "object":
@@ -166,7 +177,7 @@ def _tool(name: str, entry: Entry, folder: Path) -> Tool:
         client_capabilities=entry.client_capabilities,
         declared_errors=tuple(entry.declared_errors),
         input_schema=schema,
-        output_schema=_schema(name, "output_schema", entry.output_schema, entry.output_schema_file, folder),
+        output_schema=schema_of("output_schema", entry.output_schema, entry.output_schema_file),
         asks_before_handle=entry.asks_before_handle,
         positional=None if entry.arguments == "object" else tuple(entry.arguments),
         foreign=not entry.keeps_lifetime,
@@ -193,11 +204,11 @@ def _closed(name: str, schema: dict[str, Any], arguments: list[str]) -> dict[str
 
 
 def _schema(
-    name: str, key: str, inline: dict[str, Any] | None, file: str | None, folder: Path
+    name: str, key: str, inline: dict[str, Any] | None, file: Path | None, read: ReadText
 ) -> dict[str, Any] | None:
     if inline is not None and file is not None:
         raise SettingsError(f"tool {name}: {key} and {key}_file are both set; keep one")
-    schema = inline if file is None else _loaded(f"tool {name}: {key}_file", folder / file)
+    schema = inline if file is None else _loaded(f"tool {name}: {key}_file", file, read)
     try:
         json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError):  # TOML has dates, and both have readers that take infinities
@@ -205,9 +216,9 @@ def _schema(
     return schema
 
 
-def _loaded(where: str, path: Path) -> dict[str, Any]:
+def _loaded(where: str, path: Path, read: ReadText) -> dict[str, Any]:
     try:
-        schema = json.loads(path.read_text("utf-8"))
+        schema = json.loads(read(path))
     except OSError as error:
         raise SettingsError(f"{where} {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -14,7 +14,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Self
 
@@ -24,7 +24,7 @@ from temporalio.runtime import Runtime
 from temporalio.service import RetryConfig, RPCError
 
 from bridge.errors import EngineUnavailable, is_connect_failure, translate
-from bridge.payloads import Payloads
+from bridge.payloads import Parsed, Payloads, nothing_parsed
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class Connection:
 
     client: Client
     watcher: Client
+    _parsed: Parsed = field(default_factory=nothing_parsed)
 
     @classmethod
     async def open(
@@ -57,7 +58,7 @@ class Connection:
 
     def payloads(self, task_id: str) -> Payloads:
         """Reader of the payloads of one task."""
-        return Payloads(self.client.data_converter, self.client.namespace, task_id)
+        return Payloads(self.client.data_converter, self.client.namespace, task_id, self._parsed)
 
     @asynccontextmanager
     async def bounded(self, operation: str, seconds: float = CALL_SECONDS) -> AsyncIterator[None]:

@@ -39,6 +39,7 @@ _CONTINUED: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_
 class Described:
     """A task's run as one describe saw it.
 
+    `activities` is how many an open run has scheduled or running; while one runs, `heartbeat` moves without an event.
     `asked_at` is the event loop's time just before the describe was sent: whatever was acknowledged before is in it.
     """
 
@@ -57,6 +58,7 @@ class Described:
     reset_run_id: str
     memo: TaskMemo | None
     snapshot: TaskView | None
+    activities: int
     heartbeat: Progress | None
     asked_at: float
 
@@ -78,6 +80,12 @@ class Described:
     def settled(self) -> bool:
         """Whether every event so far has been worked into the workflow's state."""
         return self.worker_seen and not self.pending_task and not self.paused
+
+    def reaches(self, other: Described) -> bool:
+        """Whether this shows at least the events that `other` shows, of the same task."""
+        if self.run_id == other.run_id:
+            return self.history_length >= other.history_length
+        return self.started_at > other.started_at
 
 
 async def described(
@@ -105,8 +113,9 @@ async def described(
         worker_seen=info.HasField("most_recent_worker_version_stamp"),
         pending_task=response.HasField("pending_workflow_task"),
         reset_run_id=extended.reset_run_id,
-        memo=_memo(await payloads.json(memo[TASK_MEMO]), task_id) if TASK_MEMO in memo else None,
-        snapshot=await snapshot_in(memo, payloads, task_id),
+        memo=await payloads.parsed(memo[TASK_MEMO], _memo) if TASK_MEMO in memo else None,
+        snapshot=await snapshot_in(memo, payloads),
+        activities=0 if info.HasField("close_time") else len(response.pending_activities),
         heartbeat=await _heartbeat(list(response.pending_activities), payloads),
         asked_at=asked_at,
     )
@@ -178,15 +187,16 @@ def _log_unreadable(event: str, task_id: str, error: ValidationError | OverflowE
     logger.warning(event, extra={"task_id": task_id, "errors": problems})
 
 
-async def snapshot_in(memo: Mapping[str, Payload], payloads: Payloads, task_id: str) -> TaskView | None:
+async def snapshot_in(memo: Mapping[str, Payload], payloads: Payloads) -> TaskView | None:
     """The published view in the fields of a memo; None if there is none, or it was too large.
 
     Raises:
         EngineUnavailable: It cannot be opened with this replica's codec.
     """
-    if VIEW_MEMO not in memo:
-        return None
-    value = await payloads.json(memo[VIEW_MEMO])
+    return await payloads.parsed(memo[VIEW_MEMO], _snapshot) if VIEW_MEMO in memo else None
+
+
+def _snapshot(value: Any, task_id: str) -> TaskView | None:
     omitted = isinstance(value, dict) and value.get("omitted") is True
     return None if omitted else parsed_view(value, task_id)
 

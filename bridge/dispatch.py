@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp.server.connection import Connection
@@ -21,6 +21,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
 from bridge.envelope import Peer
+from bridge.errors import RETRY_AFTER_MS, TOO_MANY_REQUESTS
 from bridge.exchange import Exchange, ExchangeDispatch
 from bridge.jsonrpc import Refusal, Request, encode, error_response, http_status, result_response
 
@@ -38,6 +39,8 @@ class Reply:
 
     body: bytes
     status: int = 200
+    retry_after: int | None = None
+    """Seconds, for the header of that name."""
 
 
 def serves(server: Server[Any], method: str, peer: Peer) -> bool:
@@ -74,7 +77,7 @@ async def dispatch(
         )
         return Reply(encode(result_response(message.id, result)))
     except Refusal as refusal:
-        return _error(exchange, refusal.code, refusal.message, refusal.data)
+        return _refused(exchange, refusal)
     except ValidationError as invalid:
         return _error(exchange, INVALID_PARAMS, params_problem(invalid))
     except asyncio.CancelledError:
@@ -94,6 +97,13 @@ def interrupted(exchange: Exchange) -> Reply:
     """The reply to a request whose handler was cancelled, and not by its client: the server stops."""
     log.warning("exchange.interrupted id=%.80r", exchange.request_id)
     return _error(exchange, INTERNAL_ERROR, INTERRUPTED, RETRY)
+
+
+def _refused(exchange: Exchange, refusal: Refusal) -> Reply:
+    reply = _error(exchange, refusal.code, refusal.message, refusal.data)
+    if refusal.status == TOO_MANY_REQUESTS and exchange.peer.modern:
+        return replace(reply, status=refusal.status, retry_after=RETRY_AFTER_MS // 1000)
+    return reply
 
 
 def _error(exchange: Exchange, code: int, message: str, data: Any = None) -> Reply:

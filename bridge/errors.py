@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
+TOO_MANY_REQUESTS: Final = 429
+"""HTTP's own number, for want of one in JSON-RPC: a code of ours has to stay clear of -32768 to -32000."""
+
 RETRY_AFTER_MS: Final = 1000
 
 

@@ -2,13 +2,13 @@
 
 They are registered on the bridge's own server, before it serves anything, so a client sees one server. Tools, tasks
 and the protocol itself stay the bridge's: what is built on them (ownership, durability, sealed states) must hold
-whatever a module brings along. What the server says that it can do is told from its handlers, never promised:
-no list changes while it runs, and nothing can be subscribed to.
+whatever a module brings along. What the server says that it can do is told from its handlers and from what is announced
+(`bridge.announce`), never promised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from mcp.server.caching import CacheableMethod, CacheHint
@@ -44,6 +44,13 @@ _ADVERTISED: Final[Mapping[str, str]] = {
     "completion/complete": "completions",
 }
 
+_ANNOUNCED: Final[Mapping[str, tuple[str, str]]] = {
+    "toolsListChanged": ("tools", "listChanged"),
+    "promptsListChanged": ("prompts", "listChanged"),
+    "resourcesListChanged": ("resources", "listChanged"),
+    "resourceSubscriptions": ("resources", "subscribe"),
+}
+"""The members of a subscription's filter, and where it is told that they are honoured."""
 
 CACHE_HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
     "prompts/list": CacheHint(),
@@ -56,15 +63,21 @@ CACHE_HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
 CATALOG_TTL_MS: Final = 60_000
 """How long a client may keep what only changes when the bridge is started anew."""
 
+CHANGING_TTL_MS: Final = 5_000
+"""How long it may keep what may change any time. Who listens is told sooner, but may then ask a replica that has not
+seen the change yet.
+"""
 
-def cacheable() -> dict[str, Any]:
-    """The caching hints of a result that is the same for everybody, until the bridge is started anew."""
-    return {"ttlMs": CATALOG_TTL_MS, "cacheScope": "public"}
+
+def cacheable(*, changing: bool = False) -> dict[str, Any]:
+    """The caching hints of a result that is the same for everybody; `changing` if it may be another one any time."""
+    return {"ttlMs": CHANGING_TTL_MS if changing else CATALOG_TTL_MS, "cacheScope": "public"}
 
 
 class BridgeServer(Server[Any]):
-    """The SDK's server, which can be extended once with the handlers of a tasks module."""
+    """The SDK's server, which can be extended once with the handlers of a tasks module, for the methods `of_module`."""
 
+    of_module: frozenset[str] = frozenset()
     _registered: set[str] | None = None
 
     def extend(self, register: RegisterHandlers) -> None:
@@ -80,6 +93,7 @@ class BridgeServer(Server[Any]):
         for method in sorted(registered):
             if (needed := MODULE_METHODS[method]) and needed not in registered:
                 raise SettingsError(f"register_handlers: {method} is of no use without {needed}")
+        self.of_module = frozenset(registered)
 
     def add_request_handler(
         self, method: str, params_type: type[_ParamsT], handler: RequestHandler[Any, _ParamsT]
@@ -95,11 +109,17 @@ class BridgeServer(Server[Any]):
         super().add_request_handler(method, params_type, handler)
 
 
-def capabilities(server: Server[Any], version: str) -> dict[str, Any]:
-    """The `ServerCapabilities` to tell a client of this MCP revision: what there are handlers for."""
+def capabilities(server: Server[Any], version: str, announced: Collection[str] = ()) -> dict[str, Any]:
+    """The `ServerCapabilities` to tell a client of this MCP revision: what there are handlers for, and which of their
+    changes are `announced`, as members of a subscription's filter.
+    """
     served: dict[str, Any] = {
         name: {} for method, name in _ADVERTISED.items() if server.get_request_handler(method) is not None
     }
-    if version in MODERN_PROTOCOL_VERSIONS:  # older revisions know neither this extension nor any other
+    if version in MODERN_PROTOCOL_VERSIONS:
+        # Older revisions have no extensions, and would be told of changes on a standing stream, which there is not
         served["extensions"] = {TASKS_EXTENSION: {}}
+        for kind in sorted(announced):
+            feature, flag = _ANNOUNCED[kind]
+            served[feature][flag] = True
     return served

@@ -5,14 +5,17 @@ of the published view, and the end, is a moment of its own that no listener miss
 comes from one describe at the start of each run. Runs are followed through continue-as-new, retries and resets of a
 running run.
 
-An outage is waited out, with the last token. The timeout of a poll bounds how old knowledge can be if the network
-swallows everything; it must never come near 1 s, where Temporal answers at once, about 900 times a second.
+An outage is waited out, with the last token; `heard_at` says since when nothing was heard. The timeout of a poll bounds
+that if the network swallows everything: short for readers, who rely on what was heard last, long where only listeners
+wait. It must never come near 1 s, where Temporal answers at once, about 900 times a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -39,9 +42,23 @@ T = TypeVar("T")
 
 Describe = Callable[[str, str], Awaitable[Described]]
 
-POLL: Final = timedelta(seconds=5)
+SHORT_POLL: Final = timedelta(seconds=5)
+"""Of which Temporal uses about four before it answers with an empty page."""
+
+LONG_POLL: Final = timedelta(seconds=25)
+"""By then Temporal has answered: it does after 20 s at the latest."""
+
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
+
+_ACTIVITY_ENDS: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,7 @@ class _Run:
             "cancel_requested": False,
             "closed_at": None,
             "continued": False,
+            "activities": 0,
             "heartbeat": None,
             "paused": False,
         }
@@ -88,6 +106,10 @@ class _Run:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 # One that failed or timed out is tried again without an event, and so stays pending
                 changes |= {"pending_task": False, "worker_seen": True}
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                changes["activities"] = self.now.activities + 1
+            case kind if kind in _ACTIVITY_ENDS:
+                changes["activities"] = self.now.activities - 1
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 changes["cancel_requested"] = True
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED:
@@ -97,11 +119,12 @@ class _Run:
             case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
                 memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
                 if told := VIEW_MEMO in memo:
-                    changes["snapshot"] = await snapshot_in(memo, self.payloads, self.now.task_id)
+                    changes["snapshot"] = await snapshot_in(memo, self.payloads)
             case _:
                 if (ended := await closed(event, self.payloads)) is not None:
                     told = True
-                    changes |= {"closed_at": ended.at, "continued": ended.ending == "continued", "pending_task": False}
+                    changes |= {"closed_at": ended.at, "continued": ended.ending == "continued"}
+                    changes |= {"pending_task": False, "activities": 0}
         self.now = replace(self.now, **changes)
         return Moment(self.now, told, ended)
 
@@ -119,6 +142,10 @@ class Follower:
         self._payloads = connection.payloads(task_id)
         self._describe = describe
         self._task_id = task_id
+        self.patience = LONG_POLL
+        """Timeout of the polls to come."""
+        self.heard_at = -math.inf
+        """The event loop's time at which Temporal last told what it knew; long ago while it cannot be asked."""
 
     async def moments(self) -> AsyncGenerator[list[Moment]]:
         """What happened since the item before, oldest first. The first item ends with the task as it is now; an empty
@@ -145,6 +172,7 @@ class Follower:
             except _TokenLost:
                 run, token, gathered = _Run.of(base, self._payloads), b"", []
                 continue
+            self.heard_at = asyncio.get_running_loop().time()
             for event in page.history.events:
                 gathered.append(await self._retried(partial(run.take, event)))
             if run.now.history_length >= base.history_length:
@@ -160,8 +188,10 @@ class Follower:
             try:
                 return await ask()
             except EngineUnavailable:
+                self.heard_at = -math.inf
                 logger.info("follow.interrupted", extra={"task_id": self._task_id})
-            await asyncio.sleep(pause)
+            # Not all who follow should find Temporal back at the same moment
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - a delay
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _page(self, run_id: str, token: bytes) -> GetWorkflowExecutionHistoryResponse:
@@ -173,7 +203,7 @@ class Follower:
                     next_page_token=token,
                     wait_new_event=True,
                 ),
-                timeout=POLL,
+                timeout=self.patience,
             )
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:

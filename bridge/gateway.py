@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
@@ -41,7 +41,6 @@ from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from bridge.attributes import SearchAttributes
-from bridge.changes import changes
 from bridge.closed import Closed, closed
 from bridge.connection import ATTEMPT, Connection
 from bridge.describe import Described, described
@@ -288,14 +287,6 @@ class Gateway:
     def follower(self, task_id: str) -> Follower:
         """See `bridge.follow`."""
         return Follower(self._connection, self.describe, task_id)
-
-    def changes(self, task_id: str) -> AsyncGenerator[None]:
-        """See `bridge.changes`: an item whenever the task may look different, at first at once; ends when it closed.
-
-        Raises:
-            TaskNotFound: While iterating, as soon as the task does not exist.
-        """
-        return changes(self._connection.watcher, task_id)
 
     async def polled_since(self, queue: str, moment: datetime) -> bool:
         """Whether a worker has asked `queue` for workflow tasks since `moment`; an idle one asks at least once a

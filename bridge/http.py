@@ -53,6 +53,9 @@ from workflows.kit.contract import MAX_DEPTH, Principal
 CHANNEL: Final = "http"
 LISTEN: Final = "subscriptions/listen"
 
+LAST_WRITES_SECONDS: Final = 2.0
+"""How long a client may take to read its answer, once the grace of a server that stops is over."""
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -133,6 +136,7 @@ class _Endpoint:
         self._authenticate = authenticate
         self._running: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Timeout] = set()
+        self._answers: set[Answer] = set()
         self._stopping = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -162,7 +166,9 @@ class _Endpoint:
         return response
 
     async def close(self, _app: web.Application) -> None:
-        """Give running requests the grace period, then cancel them; stop waiting for bodies at once."""
+        """Give running requests the grace period, then cancel them; stop waiting for bodies at once, and soon for
+        clients that do not read.
+        """
         self._stopping.set()
         now = asyncio.get_running_loop().time()
         for receiving in self._receiving:
@@ -172,6 +178,8 @@ class _Endpoint:
             await asyncio.wait(self._running, timeout=self._settings.shutdown_grace_seconds)
         for task in self._running:
             task.cancel()
+        for answer in self._answers:
+            answer.hurry(LAST_WRITES_SECONDS)
 
     def _check_origin(self, request: web.Request) -> None:
         hosts = request.headers.getall(hdrs.HOST, [])
@@ -338,7 +346,11 @@ class _Endpoint:
         check = partial(self._check_call, message, request.headers) if caller.peer.modern else _unchecked
         handler = dispatch(self._server, message, exchange, transport, check)
         task = self._track(asyncio.create_task(handler, name="mcp-request"))
-        return await answer.deliver(task, exchange)
+        self._answers.add(answer)
+        try:
+            return await answer.deliver(task, exchange)
+        finally:
+            self._answers.discard(answer)
 
 
 def _log_failure(delivery: asyncio.Task[None]) -> None:

@@ -1,30 +1,33 @@
-"""subscriptions/listen with `taskIds`: what tasks/get would say, each time that it changes (Tasks extension,
-"Notifications").
+"""subscriptions/listen: with `taskIds` what tasks/get would say, each time that it changes (Tasks extension,
+"Notifications"); and which lists and resources changed (SEP-2575).
 
-The acknowledgement comes first, and names what is honoured: the tasks of this owner. Each is told as it is now, and
-then with every published change, to its end. A question that this client did not declare that it can be asked is not
-shown. Progress is not told; it stays with tasks/get.
+The acknowledgement comes first, and names what is honoured: of tasks, those of this owner. Each is told as it is now,
+and then with every published change, to its end. A question that this client did not declare that it can be asked is
+not shown. Progress of activities is told at most once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import event_to_notification
 from mcp_types import INVALID_PARAMS
 
+from bridge.announce import Announcements, Announcer
 from bridge.capabilities import askable, require_tasks
 from bridge.errors import TaskNotFound
 from bridge.exchange import Exchange
 from bridge.follow import Moment
-from bridge.reader import Reader
+from bridge.reader import Reader, Seen
 from bridge.status import Live, TaskState, Terminal, live
 from bridge.tasks import Context, TaskParams, exchange_of
 from bridge.waits import through_outages
-from bridge.watch import Listener, Watches
+from bridge.watch import Listener
+from bridge.watches import Watches
 from bridge.wire import detailed_task
 
 SUBSCRIPTION_META: Final = "io.modelcontextprotocol/subscriptionId"
@@ -32,13 +35,17 @@ SUBSCRIPTION_META: Final = "io.modelcontextprotocol/subscriptionId"
 MAX_TASKS: Final = 1000
 """Tasks of one subscription."""
 
+MAX_READS: Final = 64
+"""Tasks that are read at a time for one subscription."""
+
 
 class Subscriptions:
     """The handler of subscriptions/listen."""
 
-    def __init__(self, reader: Reader, watches: Watches) -> None:
+    def __init__(self, reader: Reader, watches: Watches, announcer: Announcer) -> None:
         self._reader = reader
         self._watches = watches
+        self._announcer = announcer
 
     async def listen(self, context: Context, _params: TaskParams) -> dict[str, Any]:
         """subscriptions/listen: ends when the client leaves, or with a result when this process is about to end.
@@ -48,31 +55,23 @@ class Subscriptions:
             EngineUnavailable, EngineRefused
         """
         exchange = exchange_of(context)
-        wanted = _task_ids(context.params or {})
+        params = context.params or {}
+        wanted = _task_ids(params)
+        honoured = self._announcer.honoured(params["notifications"])
         if wanted:
             require_tasks(exchange.peer.capabilities)
-        accepted = [task_id for task_id in wanted if await self._exists(task_id, exchange)]
         subscription = _Subscription(self._reader, exchange)
+        own = await asyncio.gather(*map(subscription.is_own, wanted))
+        accepted = [task_id for task_id, is_own in zip(wanted, own, strict=True) if is_own]
         async with AsyncExitStack() as stack:
             listeners = {
                 task_id: await stack.enter_async_context(self._watches.listening(task_id)) for task_id in accepted
             }
-            await subscription.acknowledge({"taskIds": accepted} if accepted else {})
-            telling = [asyncio.create_task(subscription.tell(*item), name="tell") for item in listeners.items()]
-            try:
-                await exchange.stopping.wait()
-            finally:
-                for task in telling:
-                    task.cancel()
-                await asyncio.gather(*telling, return_exceptions=True)
+            announcements = stack.enter_context(self._announcer.listening(honoured))
+            await subscription.acknowledge(({"taskIds": accepted} if accepted else {}) | honoured)
+            telling = [subscription.tell(*item) for item in listeners.items()]
+            await _until(exchange.stopping, [subscription.pass_on(announcements), *telling])
         return {"resultType": "complete", "_meta": subscription.meta}
-
-    async def _exists(self, task_id: str, exchange: Exchange) -> bool:
-        try:
-            await self._reader.read(task_id, exchange.owner)
-        except TaskNotFound:
-            return False
-        return True
 
 
 class _Subscription:
@@ -82,12 +81,30 @@ class _Subscription:
         self.meta: Final = {SUBSCRIPTION_META: exchange.request_id}
         self._reader = reader
         self._exchange = exchange
+        self._reading = asyncio.Semaphore(MAX_READS)
         self._writing = asyncio.Lock()  # one message at a time: a client that does not read costs one, not one per task
+
+    async def is_own(self, task_id: str) -> bool:
+        """Whether this owner has such a task. Raises EngineUnavailable, EngineRefused."""
+        try:
+            async with self._reading:
+                await self._reader.check(task_id, self._exchange.owner)
+        except TaskNotFound:
+            return False
+        return True
 
     async def acknowledge(self, honoured: Mapping[str, Any]) -> None:
         """Say what will be told."""
         params = {"_meta": self.meta, "notifications": dict(honoured)}
         await self._exchange.notify("notifications/subscriptions/acknowledged", params)
+
+    async def pass_on(self, announcements: Announcements) -> None:
+        """Send each announcement, for ever."""
+        while True:
+            event = await announcements.next()
+            message = event_to_notification(event, self.meta).model_dump(mode="json", by_alias=True, exclude_none=True)
+            async with self._writing:
+                await self._exchange.notify(message["method"], message["params"])
 
     async def tell(self, task_id: str, listener: Listener) -> None:
         """Send the task as it is, each time that it differs from what was sent before, to its end."""
@@ -105,15 +122,41 @@ class _Subscription:
                     return
 
     async def _states(self, task_id: str, listener: Listener) -> AsyncGenerator[TaskState]:
-        """Each state that was published, and the end; ends early if the task is deleted meanwhile."""
+        """The state as it is, each that was published since, and the end; ends early if the task is gone meanwhile."""
         with suppress(TaskNotFound):
-            async with aclosing(listener.changes()) as changes:
+            now = await self._look(task_id)
+            yield now.state
+            async with aclosing(listener.changes(now.run)) as changes:
                 async for moment in changes:
-                    yield _published(moment) if moment else await self._read(task_id)
-            yield await self._read(task_id)
+                    yield _published(moment) if moment else (await self._look(task_id)).state
+            yield (await self._look(task_id)).state
 
-    async def _read(self, task_id: str) -> TaskState:
-        return await through_outages(lambda: self._reader.read(task_id, self._exchange.owner))
+    async def _look(self, task_id: str) -> Seen:
+        async with self._reading:
+            return await through_outages(lambda: self._reader.look(task_id, self._exchange.owner))
+
+
+async def _until(stopping: asyncio.Event, works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do all `works` until the process is about to end. Raises what one of them raises."""
+    failures, failed = list[BaseException](), asyncio.Event()
+
+    def look(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            failures.append(failure)
+            failed.set()
+
+    tasks = [asyncio.create_task(work, name="tell") for work in works]
+    for task in tasks:
+        task.add_done_callback(look)
+    waits = [asyncio.create_task(event.wait(), name="until") for event in (stopping, failed)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for running in (*waits, *tasks):
+            running.cancel()
+        await asyncio.gather(*waits, *tasks, return_exceptions=True)
+    if failures:
+        raise failures[0]
 
 
 def _published(moment: Moment) -> Live:
@@ -121,7 +164,7 @@ def _published(moment: Moment) -> Live:
     run = moment.run
     if run.memo is None:
         raise TaskNotFound
-    return live(run.task_id, run.memo, run.snapshot)
+    return live(run.task_id, run.memo, run.snapshot, heartbeat=run.heartbeat)
 
 
 def _task_ids(params: Mapping[str, Any]) -> list[str]:

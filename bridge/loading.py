@@ -11,11 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workflows.kit import Task
 
 from .settings import SettingsError
+
+if TYPE_CHECKING:  # a worker has no use for what serves MCP
+    from mcp.server.subscriptions import SubscriptionBus
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class TasksModule:
 
     `shared` names modules that Temporal's sandbox need not import anew for every run, because tests in the full sandbox
     have shown that they are deterministic. `register_handlers` gives the bridge's MCP server more than tools
-    (`bridge.features`); a worker has no use for it.
+    (`bridge.features`), and on `subscriptions` the module tells of their changes (`bridge.announce`); a worker has no
+    use for either.
     """
 
     name: str
@@ -32,6 +36,7 @@ class TasksModule:
     activities: tuple[Callable[..., Any], ...]
     shared: tuple[str, ...] = ()
     register_handlers: Callable[[Any], object] | None = None
+    subscriptions: SubscriptionBus | None = None
 
 
 def load_tasks(name: str) -> TasksModule:
@@ -64,12 +69,18 @@ def load_tasks(name: str) -> TasksModule:
     register_handlers = getattr(module, "register_handlers", None)
     if register_handlers is not None and not callable(register_handlers):
         raise SettingsError(f"--tasks {name}: register_handlers, if the module has it, is a function of the MCP server")
+    subscriptions = getattr(module, "SUBSCRIPTIONS", None)
+    if subscriptions is not None and not callable(getattr(subscriptions, "subscribe", None)):
+        raise SettingsError(
+            f"--tasks {name}: SUBSCRIPTIONS, if the module has it, is a SubscriptionBus of mcp.server.subscriptions"
+        )
     return TasksModule(
         name=name,
         tasks=tuple(tasks),
         activities=tuple(activities or ()),
         shared=tuple(shared),
         register_handlers=register_handlers,
+        subscriptions=subscriptions,
     )
 
 

@@ -4,6 +4,9 @@ Values are read with the standard library's JSON reader behind the client's own 
 200, and a task's result is the author's. What is not JSON is absent, and logged; what a codec cannot open is no
 statement about the task at all (a replica with the wrong key must not make clients forget their tasks), so it reads
 as an outage.
+
+A memo is read with each describe of its task, and hardly ever changes, so what was made of a payload is remembered by
+its bytes.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from __future__ import annotations
 import json
 import logging
 import math
-from typing import Any, Final
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
+from cachetools import LRUCache
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter, WorkflowSerializationContext
@@ -25,14 +31,48 @@ logger = logging.getLogger(__name__)
 _JSON_ENCODINGS: Final = frozenset({b"json/plain", b"json/protobuf"})
 _NOT_JSON: Final = frozenset({b"binary/null", b"binary/plain", b"binary/protobuf"})
 
+PARSED_BYTES: Final = 16 * 1024 * 1024
+
+_OBJECT_FACTOR: Final = 5
+_OBJECT_BYTES: Final = 1_000
+"""What is remembered takes a few times its payload in memory, with the payload itself, and something besides."""
+
+T = TypeVar("T")
+
+
+Parsed = LRUCache[tuple[object, str, bytes], tuple[Any, int]]
+"""What was made of a task's payloads, and the bytes that it takes."""
+
+
+def nothing_parsed() -> Parsed:
+    """Room for `PARSED_BYTES`, those used latest."""
+    return LRUCache(PARSED_BYTES, getsizeof=itemgetter(1))
+
 
 class Payloads:
     """Reads and writes the payloads of one task."""
 
-    def __init__(self, converter: DataConverter, namespace: str, task_id: str) -> None:
+    def __init__(self, converter: DataConverter, namespace: str, task_id: str, parsed: Parsed) -> None:
         self._converter = converter
         self._namespace = namespace
         self._task_id = task_id
+        self._parsed = parsed
+
+    async def parsed(self, payload: Payload, parse: Callable[[Any, str], T]) -> T:
+        """What `parse` makes of the JSON value in `payload` and of the task's id; nobody may change it.
+
+        Raises:
+            EngineUnavailable: See `json`.
+        """
+        key = (parse, self._task_id, payload.SerializeToString())
+        if (known := self._parsed.get(key)) is not None:
+            made: T = known[0]
+            return made
+        made = parse(await self.json(payload), self._task_id)
+        size = len(key[2]) * _OBJECT_FACTOR + _OBJECT_BYTES
+        if size <= PARSED_BYTES:
+            self._parsed[key] = (made, size)
+        return made
 
     async def json(self, payload: Payload) -> Any:
         """The JSON value in `payload`; None if it holds none.

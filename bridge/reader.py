@@ -2,7 +2,8 @@
 
 A query defines a live task's state, but costs a workflow task and hangs without a worker; a describe does neither. So
 a read is
-1. a describe; a closed run gives its outcome, which never changes and is kept,
+1. a describe, or what the history told of a watched task; a closed run gives its outcome, which never changes and is
+   kept,
 2. else the last query's view, if run and history length are those of the describe made *before* that query (never of a
    later one: a signal that arrives during a workflow task is buffered and does not move the length),
 3. else the memo's parked snapshot, if no workflow task is pending: it was published with the change of state,
@@ -10,6 +11,10 @@ a read is
 5. else, when no worker answers, the last known state without the questions answered since, and a note that says so.
 
 Steps 1 to 4 are exact; an answer of step 5 is never kept. A reader holds no state that another replica lacks.
+
+A watch may lag behind what another replica did, by the latency of its long poll. It is never used for a task of which
+this replica acknowledged an update or a cancel, until a later describe shows no pending workflow task and the watch has
+come that far.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -27,10 +33,12 @@ from bridge.chain import Chains
 from bridge.closed import Closed
 from bridge.describe import Described, utc
 from bridge.errors import Busy, NotOpen, NoUsableView, NoWorker, TaskNotFound
+from bridge.follow import Moment
 from bridge.gateway import Gateway
 from bridge.queries import SharedQueries
 from bridge.query import QUERY_SECONDS, Answer
 from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal
+from bridge.watches import Watches
 from workflows.kit.contract import Principal, TaskMemo, TaskView
 
 logger = logging.getLogger(__name__)
@@ -55,12 +63,26 @@ NO_WORKER: Final = "Nothing is processing this task at the moment; this is its l
 PAUSED: Final = "This task was paused by an operator; this is its last known state"
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A task's state, and the run that showed it; None for an outcome that was kept."""
+
+    state: TaskState
+    run: Described | None = None
+
+
 class Reader:
     """Reads tasks for their owners. One per process, for all requests."""
 
-    def __init__(self, gateway: Gateway, rules: Callable[[str], OutcomeRules] = lambda _tool: OutcomeRules()) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        watches: Watches,
+        rules: Callable[[str], OutcomeRules] = lambda _tool: OutcomeRules(),
+    ) -> None:
         """`rules` gives what the tool of a name declares about its ends; unknown tools get the defaults."""
         self._gateway = gateway
+        self._watches = watches
         self._rules = rules
         self._chains = Chains(gateway)
         self._queries = SharedQueries(self._ask, self._keep)
@@ -76,31 +98,42 @@ class Reader:
         )
 
     async def read(self, task_id: str, owner: Principal) -> TaskState:
-        """The task's state, at least as new as this call.
+        """The task's state, at least as new as this call, or as the watch of it.
 
         Raises:
             TaskNotFound: No such task, deleted by retention, not a task, or not `owner`'s.
             EngineUnavailable, EngineRefused: Temporal could not be asked.
         """
+        return (await self.look(task_id, owner)).state
+
+    async def check(self, task_id: str, owner: Principal) -> None:
+        """Raises what `read` raises, without finding out more than that the task is `owner`'s."""
+        kept = self._outcomes.get(task_id)
+        _owned(kept.state.memo if kept else (await self._latest(task_id)).run.memo, owner)
+
+    async def look(self, task_id: str, owner: Principal) -> Seen:
+        """See `read`; also says which run showed it."""
         if (kept := self._outcomes.get(task_id)) is not None:
             _owned(kept.state.memo, owner)
-            return kept.state
+            return Seen(kept.state)
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
         pause = _FIRST_PAUSE
         while True:
-            run = await self._chains.deciding(await self._gateway.describe(task_id))
+            patient = pause < _PATIENCE
+            moment = await (self._latest(task_id) if patient else self._described(task_id))
+            run = await self._chains.deciding(moment.run)
             memo = _owned(run.memo, owner)
             if run.closed_at is not None:
-                if (ended := await self._ended(run, memo)) is not None:
-                    return ended
+                if (ended := await self._ended(run, memo, moment.ended if run is moment.run else None)) is not None:
+                    return Seen(ended, run)
             else:
-                self._forget_acknowledged(run)
+                self._watches.read(run)
                 try:
-                    view = await self._view(run, deadline, patient=pause < _PATIENCE)
-                    return live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None)
+                    view = await self._view(run, deadline, patient=patient)
+                    return Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)
                 except NoUsableView:
-                    return live(task_id, memo, run.snapshot, heartbeat=run.heartbeat)
+                    return Seen(live(task_id, memo, run.snapshot, heartbeat=run.heartbeat), run)
                 except NoWorker:
                     return await self._last_known(task_id, owner)
                 except (Busy, NotOpen):
@@ -110,8 +143,23 @@ class Reader:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def acknowledged(self, task_id: str, keys: Iterable[str]) -> None:
-        """Note that answers to `keys` were delivered, so that step 5 does not ask again what is already answered."""
+    async def _latest(self, task_id: str) -> Moment:
+        """The task's latest run, from memory if a watch tells it as a describe would."""
+        seen = self._watches.seen(task_id)
+        if seen is not None and (seen.ended is not None or task_id not in self._acknowledged):
+            return seen
+        return await self._described(task_id)
+
+    async def _described(self, task_id: str) -> Moment:
+        run = await self._gateway.describe(task_id)
+        self._watches.described(run)
+        self._forget_acknowledged(run)
+        return Moment(run)
+
+    def acknowledged(self, task_id: str, keys: Iterable[str] = ()) -> None:
+        """Note that answers to `keys`, or a cancel, were delivered: until they are worked in a watch may not know of
+        them, and step 5 must not ask again what is already answered.
+        """
         before = self._acknowledged.get(task_id)
         entry = _Acknowledged(
             (before.keys if before else frozenset()) | frozenset(keys), asyncio.get_running_loop().time()
@@ -155,16 +203,16 @@ class Reader:
         else:
             self._views.pop(run.task_id, None)
 
-    async def _last_known(self, task_id: str, owner: Principal) -> TaskState:
+    async def _last_known(self, task_id: str, owner: Principal) -> Seen:
         """Step 5, on a describe of its own: what the reader saw may be seconds old, and the task closed meanwhile."""
-        run = await self._chains.deciding(await self._gateway.describe(task_id))
+        run = await self._chains.deciding((await self._described(task_id)).run)
         memo = _owned(run.memo, owner)
         if run.closed_at is not None and (ended := await self._ended(run, memo)) is not None:
-            return ended
+            return Seen(ended, run)
         labelled = self._views.get(task_id)
         known = [view for view in (run.snapshot, labelled.view if labelled else None) if view is not None]
         answered = self._acknowledged.get(task_id)
-        return live(
+        state = live(
             task_id,
             memo,
             max(known, key=lambda view: utc(view.changed_at), default=None),
@@ -173,12 +221,15 @@ class Reader:
             without=answered.keys if answered else (),
             questions_known=bool(known),
         )
+        return Seen(state, run)
 
-    async def _ended(self, run: Described, memo: TaskMemo) -> Terminal | None:
-        """The outcome of a closed run, kept until Temporal deletes the run; None if the task goes on in another run."""
+    async def _ended(self, run: Described, memo: TaskMemo, closed: Closed | None = None) -> Terminal | None:
+        """The outcome of a closed run, kept until Temporal deletes the run; None if the task goes on in another run.
+        `closed` is its end, if that is known.
+        """
         if run.continued:
             return None
-        closed = await self._gateway.close_event(run.task_id, run.run_id)
+        closed = closed or await self._gateway.close_event(run.task_id, run.run_id)
         if closed is None or closed.next_run_id or closed.by_reset:
             return None
         retention = await self._gateway.retention()

@@ -83,7 +83,7 @@ class Resources:
     async def read(self, context: Context, params: ReadResourceRequestParams) -> HandlerResult:
         """resources/read. Raises BridgeError: Temporal is away."""
         uri = str(params.uri)
-        if not uri.startswith(_OURS):
+        if not is_ours(uri):
             if self._read is not None:
                 return await _theirs(self._read, context)
             raise _not_found(uri, context)
@@ -101,6 +101,11 @@ class Resources:
             "ttlMs": CATALOG_TTL_MS if final else 0,
             "cacheScope": "private",
         }
+
+
+def is_ours(uri: str) -> bool:
+    """Whether a resource is the bridge's, if there is one; all others are the tasks module's."""
+    return uri.startswith(_OURS)
 
 
 async def _theirs(entry: _Entry, context: Context) -> HandlerResult:

@@ -41,6 +41,10 @@ class Seal:
         body = {**claims, _EXPIRES: time.time() + self._seconds, _OWNER: _bound(owner)}
         return self._codec.seal(json.dumps(body, separators=(",", ":")).encode())
 
+    def lengthen(self, lifetime: timedelta) -> None:
+        """Seal for `lifetime` at least from now on; what is sealed already keeps its end."""
+        self._seconds = max(self._seconds, lifetime.total_seconds())
+
     def open(self, token: str, owner: Principal) -> dict[str, Any]:
         """The claims of a token. Raises Unsealed, saying nothing of why."""
         try:

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
 from mcp.server.context import HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -18,6 +17,7 @@ from mcp_types import (
     RequestParams,
 )
 
+from bridge.announce import TOOLS, Announcer
 from bridge.calls import Calls
 from bridge.catalog import Catalog
 from bridge.degrade import shown_tool
@@ -36,16 +36,10 @@ ParamsT = TypeVar("ParamsT", bound=RequestParams)
 Handler = Callable[[Context, ParamsT], Awaitable[HandlerResult]]
 
 
-def build_server(
-    catalog: Catalog,
-    calls: Calls,
-    tasks: Tasks,
-    subscriptions: Subscriptions,
-    histories: Histories,
-    security: RequestStateSecurity,
-    register: RegisterHandlers | None = None,
-) -> Server[Any]:
-    """The server with every method that this bridge serves; `register` is the tasks module's `register_handlers`.
+def extended_server(
+    catalog: Catalog, security: RequestStateSecurity, register: RegisterHandlers | None
+) -> BridgeServer:
+    """A server with what the tasks module's `register_handlers` adds to it, and nothing of ours yet.
 
     Raises:
         SettingsError: The tasks module registers what it may not.
@@ -57,13 +51,28 @@ def build_server(
         cache_hints=CACHE_HINTS,
     )
     server.middleware.append(RequestStateBoundary(security, default_audience=SERVER_NAME))
+    if register is not None:
+        server.extend(register)
+    return server
+
+
+def add_methods(
+    server: BridgeServer,
+    catalog: Catalog,
+    calls: Calls,
+    tasks: Tasks,
+    subscriptions: Subscriptions,
+    histories: Histories,
+    announcer: Announcer,
+) -> None:
+    """Have `server` serve every method of this bridge."""
 
     async def discover(context: Context, _params: RequestParams) -> dict[str, Any]:
         # Our own: the SDK's would claim listChanged for everything once subscriptions are served
         return {
             "resultType": "complete",
             "supportedVersions": list(SERVED_VERSIONS),
-            "capabilities": capabilities(server, context.protocol_version),
+            "capabilities": capabilities(server, context.protocol_version, announcer.kinds),
             **({"instructions": server.instructions} if server.instructions else {}),
             **cacheable(),
         }
@@ -76,7 +85,7 @@ def build_server(
         peer = exchange_of(context).peer
         if not peer.modern:
             tools = [shown_tool(peer.version, tool) for tool in tools]
-        page = {"resultType": "complete", "tools": tools, **cacheable()}
+        page = {"resultType": "complete", "tools": tools, **cacheable(changing=TOOLS in announcer.kinds)}
         return page if following is None else page | {"nextCursor": following}
 
     def serve(method: str, params: type[ParamsT], handler: Handler[ParamsT]) -> None:
@@ -89,13 +98,10 @@ def build_server(
     serve("tasks/get", TaskParams, tasks.get)
     serve("tasks/update", TaskParams, tasks.update)
     serve("tasks/cancel", TaskParams, tasks.cancel)
-    if register is not None:
-        server.extend(register)
     resources = Resources(histories, server)
     serve("resources/list", PaginatedRequestParams, resources.list)
     serve("resources/templates/list", PaginatedRequestParams, resources.templates)
     serve("resources/read", ReadResourceRequestParams, resources.read)
-    return server
 
 
 def bound_principal(context: ServerRequestContext[Any, Exchange]) -> str | None:

@@ -10,32 +10,36 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateSecurity
+from mcp.server.subscriptions import ToolsListChanged
 
+from bridge.announce import MODULE_KINDS, TOOLS, Announcer
 from bridge.calls import Calls
 from bridge.catalog import Catalog, Tool
-from bridge.catalog_file import read_catalog
+from bridge.catalog_file import ReadText, read_catalog, read_text
 from bridge.envelope import OLDER_VERSIONS
-from bridge.features import capabilities
+from bridge.features import BridgeServer, capabilities
 from bridge.gateway import Gateway
 from bridge.histories import Histories
 from bridge.listen import Subscriptions
-from bridge.loading import load_tasks
+from bridge.loading import TasksModule, load_tasks
 from bridge.older import SESSION_LIFETIME, OlderRevisions
 from bridge.reader import Reader
+from bridge.reload import CatalogFiles
 from bridge.seal import Seal
-from bridge.server import bound_principal, build_server
-from bridge.settings import ServiceSettings, temporal_connect_config
+from bridge.server import add_methods, bound_principal, extended_server
+from bridge.settings import ServiceSettings, SettingsError, temporal_connect_config
 from bridge.starts import Starts
 from bridge.task_ids import TaskIds
 from bridge.tasks import Tasks
-from bridge.watch import Watches
+from bridge.waits import Waits
+from bridge.watches import Watches
 
 log = logging.getLogger(__name__)
 
@@ -58,25 +62,42 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     Raises:
         SettingsError: The tasks module, the catalog file or Temporal's settings cannot be used.
     """
-    catalog = offered(settings)
+    files = CatalogFiles(lambda read: offered(settings, read))
+    catalog = files.read()
     keys = _sealing_keys(settings)
     gateway = await Gateway.connect(
         temporal_connect_config(), owner_key=hmac.digest(keys[0].encode(), b"owner", hashlib.sha256)
     )
-    reader = Reader(gateway, catalog.outcome_rules)
+    watches = Watches(gateway)
+    reader = Reader(gateway, watches, catalog.outcome_rules)
     tasks = Tasks(gateway, reader)
-    watches = Watches(gateway.follower)
     starts = Starts(gateway, TaskIds(keys), settings.answer_window)
     window = _longest_window(catalog, settings)
     question_ids = Seal(keys, "question", window)
     calls = Calls(
-        catalog, gateway, reader, tasks, starts, question_ids=question_ids, longest_wait=settings.longest_call
+        catalog,
+        gateway,
+        reader,
+        tasks,
+        starts,
+        Waits(gateway, reader, watches),
+        question_ids=question_ids,
+        longest_wait=settings.longest_call,
     )
     security = RequestStateSecurity(keys=keys, ttl=window.total_seconds(), bind_principal=bound_principal)
-    register = load_tasks(settings.tasks).register_handlers if settings.offers_tasks else None
-    server = build_server(
-        catalog, calls, tasks, Subscriptions(reader, watches), Histories(gateway, reader), security, register
-    )
+    module = load_tasks(settings.tasks) if settings.offers_tasks else None
+    server = extended_server(catalog, security, module.register_handlers if module else None)
+    announcer = Announcer(_announced(settings, server, module))
+    subscriptions = Subscriptions(reader, watches, announcer)
+    add_methods(server, catalog, calls, tasks, subscriptions, Histories(gateway, reader), announcer)
+
+    def adopt(read: Catalog) -> None:
+        # Never less than before: runs that were started then keep their window, and are asked for to its end
+        longest = _longest_window(read, settings)
+        question_ids.lengthen(longest)
+        security.ttl = max(security.ttl, longest.total_seconds())
+        if catalog.adopt(read):
+            announcer.announce(ToolsListChanged())
 
     older = OlderRevisions(
         sessions=Seal(keys, "session", SESSION_LIFETIME),
@@ -89,22 +110,43 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
         instructions=server.instructions,
     )
     try:
-        yield Service(server=server, older=older, gateway=gateway)
+        async with AsyncExitStack() as stack:
+            if settings.catalog:
+                await stack.enter_async_context(files.followed(adopt))
+            if module and module.subscriptions is not None:
+                stack.enter_context(announcer.hearing(module.subscriptions))
+            yield Service(server=server, older=older, gateway=gateway)
     finally:
         await watches.close()
         await starts.close()
         await reader.close()
 
 
-def offered(settings: ServiceSettings) -> Catalog:
-    """All tools of this deployment: those of the tasks module, then those of the catalog file.
+def offered(settings: ServiceSettings, read: ReadText = read_text) -> Catalog:
+    """All tools of this deployment: those of the tasks module, then those of the catalog file, which `read` reads.
 
     Raises:
         SettingsError: One of them cannot be loaded, or two tools have one name.
     """
     tasks = load_tasks(settings.tasks).tasks if settings.offers_tasks else ()
-    others = read_catalog(settings.catalog) if settings.catalog else ()
+    others = read_catalog(settings.catalog, read) if settings.catalog else ()
     return Catalog([*(Tool.of(task.declaration, settings.task_queue) for task in tasks), *others])
+
+
+def _announced(settings: ServiceSettings, server: BridgeServer, module: TasksModule | None) -> set[str]:
+    """The kinds of changes that somebody here announces.
+
+    Raises:
+        SettingsError: The tasks module has a bus, and serves nothing that could be announced on it.
+    """
+    announced = {TOOLS} if settings.catalog else set()
+    if module and module.subscriptions is not None:
+        if not (of_module := {kind for kind, method in MODULE_KINDS.items() if method in server.of_module}):
+            raise SettingsError(
+                f"--tasks {module.name}: SUBSCRIPTIONS is of no use without one of {', '.join(MODULE_KINDS.values())}"
+            )
+        announced |= of_module
+    return announced
 
 
 def _sealing_keys(settings: ServiceSettings) -> list[str]:
@@ -117,6 +159,6 @@ def _sealing_keys(settings: ServiceSettings) -> list[str]:
 
 def _longest_window(catalog: Catalog, settings: ServiceSettings) -> timedelta:
     """A sealed state is good for as long as the question that it belongs to may wait; the run itself keeps the exact
-    time.
+    time. Of a catalog that changes, the longest so far counts.
     """
     return max([settings.answer_window, *(tool.answer_window or timedelta(0) for tool in catalog)])

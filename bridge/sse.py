@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import socket
+import struct
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from bridge.dispatch import Reply, interrupted
 from bridge.exchange import Exchange
@@ -60,6 +63,8 @@ class Answer:
         self._events: asyncio.Queue[_Outgoing | None] = asyncio.Queue()
         self._ended = False
         self._response: web.StreamResponse | None = None
+        self._writing: asyncio.Timeout | None = None
+        self._last_write_at = math.inf
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Write a message, opening the stream; returns once it is written, or at once if it cannot be.
@@ -71,6 +76,12 @@ class Answer:
         outgoing = _Outgoing(event(encode(message)), asyncio.get_running_loop().create_future())
         self._events.put_nowait(outgoing)
         await outgoing.gone  # a handler must not be faster than its client reads
+
+    def hurry(self, seconds: float) -> None:
+        """Give up a client that has not read all within `seconds`."""
+        self._last_write_at = asyncio.get_running_loop().time() + seconds
+        if self._writing is not None and not self._writing.expired():
+            self._writing.reschedule(self._until())
 
     async def deliver(self, handler: asyncio.Task[Reply], exchange: Exchange) -> web.StreamResponse:
         """Write what `handler` sends and then its reply; end the exchange as delivered or as undelivered.
@@ -118,6 +129,8 @@ class Answer:
             response: web.StreamResponse = web.Response(
                 body=reply.body, status=reply.status, content_type="application/json"
             )
+            if reply.retry_after is not None:
+                response.headers[hdrs.RETRY_AFTER] = str(reply.retry_after)
             self._response = response
             await self._bounded(response.prepare(self._request))
         else:
@@ -136,12 +149,17 @@ class Answer:
     async def _bounded(self, write: Awaitable[object]) -> None:
         """Raises ConnectionError if the client has left, or has not read for so long that it may as well have."""
         try:
-            async with asyncio.timeout(self._write_seconds):
+            async with asyncio.timeout_at(self._until()) as self._writing:
                 await write
         except TimeoutError:
-            if self._request.transport is not None:
-                self._request.transport.abort()
+            _reset(self._request.transport)
             raise ConnectionResetError("the client does not read") from None
+        finally:
+            self._writing = None
+
+    def _until(self) -> float:
+        """When a write that begins now is given up."""
+        return min(asyncio.get_running_loop().time() + self._write_seconds, self._last_write_at)
 
     async def _abandon(self, handler: asyncio.Task[Reply], exchange: Exchange) -> None:
         self._close()
@@ -170,6 +188,14 @@ class _Outgoing:
         """Let the sender go on, unless it has given up."""
         if not self.gone.done():
             self.gone.set_result(None)
+
+
+def _reset(transport: asyncio.Transport | None) -> None:
+    """Close the connection without what is still to be sent: the kernel would keep that, and try for minutes."""
+    if transport is not None:
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:

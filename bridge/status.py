@@ -42,6 +42,15 @@ from workflows.kit.results import TooDeep
 
 logger = logging.getLogger(__name__)
 
+PARKED_FACTOR: Final = 3
+"""How many times the declared poll interval a parked task's is: people are slower than steps, and two of three reads of
+a task that waits for them are saved. Not more, because a client may sleep as long as the last state said even after an
+answer of its own (ext-tasks does), and somebody waits for the effect then: 3 s with the default of 1 s.
+"""
+
+LONGEST_PARKED_MS: Final = 60_000
+"""What the factor does not go beyond; a declared interval that is longer stays."""
+
 _CONTENT_TYPES: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 _CODES: Final = range(-(2**63), 2**63)
 """What a JSON-RPC error's code may be: no client keeps it in more than 64 bits."""
@@ -312,7 +321,6 @@ def live(
         )
     asked = {key: ask for key, ask in (view.input_requests or {}).items() if key not in set(without)}
     parked = view.status == "input_required" and bool(asked)
-    interval = view.poll_interval_ms
     message = note or (None if parked else _progress_text(heartbeat)) or view.status_message
     return Live(
         task_id=task_id,
@@ -323,12 +331,25 @@ def live(
         status="input_required" if parked else "working",
         status_message=cut(message) if message else None,
         input_requests=asked if parked else None,
-        poll_interval_ms=interval if interval and interval > 0 else memo.poll_interval_ms,
+        poll_interval_ms=_poll_interval(memo, view, parked=parked),
         progress=(*(view.progress or ()), *([heartbeat] if heartbeat else ())),
         phase=view.phase,
         taken_up=taken_up,
         questions_known=questions_known,
     )
+
+
+def _poll_interval(memo: TaskMemo, view: TaskView, *, parked: bool) -> int | None:
+    """The view's own, if it has one; else as declared, and longer while a person is waited for.
+
+    Made of the state alone: every replica and every notification say the same.
+    """
+    if view.poll_interval_ms is not None and view.poll_interval_ms > 0:
+        return view.poll_interval_ms
+    declared = memo.poll_interval_ms
+    if declared is None or not parked:
+        return declared
+    return max(declared, min(PARKED_FACTOR * declared, LONGEST_PARKED_MS))
 
 
 def _progress_text(heartbeat: Progress | None) -> str | None:

@@ -1,4 +1,8 @@
-"""Ends of a process. SIGTERM and SIGINT: the first asks for an orderly end, a second ends at once."""
+"""Ends of a process. SIGTERM and SIGINT ask for an orderly end; a SIGINT after that ends at once.
+
+A second SIGTERM changes nothing: supervisors and wrappers pass it on more than once, and who wants more has SIGKILL. A
+second SIGINT is a person at a terminal who will not wait.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from typing import NoReturn
 async def stop_signals(
     at_once: Callable[[], None] = lambda: None, *, within: float | None = None
 ) -> AsyncIterator[asyncio.Event]:
-    """An event that the first signal sets. A second signal calls `at_once` and exits, without waiting for anything; so
-    does the process by itself if it has not ended `within` seconds of the first, whatever holds it up.
+    """An event that the first signal sets. A SIGINT after that calls `at_once` and exits, without waiting for anything;
+    so does the process by itself if it has not ended `within` seconds of the first, whatever holds it up.
     """
     stop = asyncio.Event()
 
@@ -27,8 +31,10 @@ async def stop_signals(
 
     def received(number: signal.Signals) -> None:
         if stop.is_set():
-            at_once()
-            os._exit(128 + number)
+            if number is signal.SIGINT:
+                at_once()
+                os._exit(128 + number)
+            return
         stop.set()
         if within is not None:
             # A thread: what holds the process up may be the event loop itself

@@ -1,9 +1,9 @@
 """tasks/get, tasks/update and tasks/cancel.
 
 Each is gated by the Tasks extension on this very request before anything is looked up, and authorised by the reader,
-which answers for a stranger's task as for one that does not exist. A read is pure. An update is checked here, keys
-before values, because the workflow takes it without an answer. A cancel is a request: it is recorded and acknowledged,
-and the status tells how it ends.
+which answers for a stranger's task as for one that does not exist. A read is pure, and many at once take turns. An
+update is checked here, keys before values, because the workflow takes it without an answer. A cancel is a request: it
+is recorded and acknowledged, and the status tells how it ends.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bridge.capabilities import require_askable, require_tasks
 from bridge.errors import TooLarge
 from bridge.exchange import Caller, Exchange
 from bridge.gateway import Gateway
+from bridge.pace import Pace
 from bridge.reader import Reader
 from bridge.status import Live
 from bridge.wire import detailed_task
@@ -45,11 +46,14 @@ class Tasks:
     def __init__(self, gateway: Gateway, reader: Reader) -> None:
         self._gateway = gateway
         self._reader = reader
+        self._pace = Pace()
 
     async def get(self, context: Context, _params: TaskParams) -> dict[str, Any]:
-        """tasks/get."""
+        """tasks/get. Raises Refusal (429) if too many reads of this task wait; see `Pace`."""
         capabilities = _gate(context)
-        state = await self._reader.read(task_id_of(context), exchange_of(context).owner)
+        task_id, owner = task_id_of(context), exchange_of(context).owner
+        async with self._pace.turn(task_id, owner.identity):
+            state = await self._reader.read(task_id, owner)
         if isinstance(state, Live) and state.input_requests:
             require_askable(state.input_requests, capabilities)
         return {"resultType": "complete", **detailed_task(state)}
@@ -71,6 +75,7 @@ class Tasks:
         exchange = exchange_of(context)
         if isinstance(await self._reader.read(task_id, exchange.owner), Live):
             await self._gateway.request_cancel(task_id, self._gateway.owner_hash(exchange.owner))
+            self._reader.acknowledged(task_id)
         return dict(ACKNOWLEDGED)
 
     async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> bool:

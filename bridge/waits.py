@@ -12,9 +12,11 @@ from bridge.exchange import Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
 from bridge.status import TaskState
+from bridge.watches import Watches
 from workflows.kit.contract import Principal
 
-OUTAGE_PAUSE_SECONDS: Final = 1.0
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 8.0
 
 REREAD_SECONDS: Final = 5.0
 """How long a state is taken for true without an event: where no worker answered a query, none tells that one is back.
@@ -32,9 +34,10 @@ class Stopping(Exception):
 class Waits:
     """Follows runs."""
 
-    def __init__(self, gateway: Gateway, reader: Reader) -> None:
+    def __init__(self, gateway: Gateway, reader: Reader, watches: Watches) -> None:
         self._gateway = gateway
         self._reader = reader
+        self._watches = watches
 
     async def states(self, task_id: str, exchange: Exchange, interval: float | None) -> AsyncGenerator[TaskState]:
         """The run's state at once, after each change, and after `interval` seconds (`REREAD_SECONDS` if None) without:
@@ -42,11 +45,13 @@ class Waits:
 
         Raises Stopping: This process is about to end.
         """
-        changes = self._gateway.changes(task_id)
-        ticks = ticking(changes, interval or REREAD_SECONDS, exchange.stopping)
-        async with aclosing(changes), aclosing(ticks):
-            async for _ in ticks:
-                yield await self._read(task_id, exchange.owner)
+        async with self._watches.listening(task_id, every=True) as listener:
+            changes = listener.changes()
+            ticks = ticking(changes, interval or REREAD_SECONDS, exchange.stopping)
+            async with aclosing(changes), aclosing(ticks):
+                async for _ in ticks:
+                    yield await self._read(task_id, exchange.owner)
+            yield await self._read(task_id, exchange.owner)
 
     async def _read(self, task_id: str, owner: Principal) -> TaskState:
         return await through_outages(lambda: self._reader.read(task_id, owner))
@@ -61,14 +66,16 @@ class Waits:
 
 async def through_outages(ask: Callable[[], Awaitable[T]]) -> T:
     """The answer of `ask`, however long Temporal is away."""
+    pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return await ask()
         except EngineUnavailable:
-            await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-async def ticking(changes: AsyncIterator[None], interval: float, stopping: asyncio.Event) -> AsyncGenerator[None]:
+async def ticking(changes: AsyncIterator[object], interval: float, stopping: asyncio.Event) -> AsyncGenerator[None]:
     """An item for each of `changes`, and one after each `interval` seconds without. Raises Stopping."""
     following = asyncio.ensure_future(anext(changes, _END))
     stopped = asyncio.ensure_future(stopping.wait())

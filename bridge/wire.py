@@ -13,6 +13,7 @@ def created_task(task_id: str, memo: TaskMemo, state: TaskState | None = None) -
 
     `state` is what is known of it by now; a run that was just started is working.
     """
+    interval = state.poll_interval_ms if isinstance(state, Live) else memo.poll_interval_ms
     task = {
         "resultType": "task",
         "taskId": task_id,
@@ -21,7 +22,7 @@ def created_task(task_id: str, memo: TaskMemo, state: TaskState | None = None) -
         "lastUpdatedAt": timestamp(state.last_updated_at if state else memo.created_at),
         "ttlMs": state.ttl_ms if state else memo.lifetime_ms,
     }
-    return task if memo.poll_interval_ms is None else task | {"pollIntervalMs": memo.poll_interval_ms}
+    return task if interval is None else task | {"pollIntervalMs": interval}
 
 
 def detailed_task(state: TaskState) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from bridge.child import start_child, stop_child
 from bridge.dev_server import DevServer, dev_server, free_port
@@ -62,17 +62,20 @@ class Programs:
 
     async def worker(self, tasks: str = "tests.fixtures.cases", **variables: str) -> Process:
         """Start a worker; it polls when this returns."""
-        return await self._start("worker", "--tasks", tasks, **variables)
+        return await self._start("worker", "--tasks", tasks, variables=variables)
 
-    async def bridge(self, tasks: str = "tests.fixtures.cases", *, port: int = 0, **variables: str) -> Process:
-        """Start a bridge; it listens when this returns."""
-        return await self._start("bridge", "--port", str(port), "--tasks", tasks, **variables)
+    async def bridge(
+        self, tasks: str = "tests.fixtures.cases", *, port: int = 0, log: IO[bytes] | None = None, **variables: str
+    ) -> Process:
+        """Start a bridge; it listens when this returns. `log` takes its standard error."""
+        return await self._start("bridge", "--port", str(port), "--tasks", tasks, log=log, variables=variables)
 
-    async def _start(self, *command: str, **variables: str) -> Process:
+    async def _start(self, *command: str, log: IO[bytes] | None = None, variables: Mapping[str, str]) -> Process:
         child = await start_child(
             [sys.executable, "-m", "bridge.cli", *command, "--json"],
             environment={**self.environment, **variables},
             stdout=asyncio.subprocess.PIPE,
+            stderr=log,
         )
         assert child.stdout is not None
         async with asyncio.timeout(60):

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
+from bridge.status import PARKED_FACTOR
 from tests.cases.client import FORMS, TASKS, TERMINAL, McpClient, accept
 from tests.cases.stack import Process, Stack
 from tests.support import eventually, unique
@@ -238,7 +239,8 @@ async def test_ttl_interval_and_times_are_well_typed_in_every_status_and_the_sam
         assert task["lastUpdatedAt"] >= created["lastUpdatedAt"]
         if status not in TERMINAL:
             assert task["ttlMs"] == created["ttlMs"]
-            assert task["pollIntervalMs"] == created["pollIntervalMs"]
+            factor = PARKED_FACTOR if status == "input_required" else 1
+            assert task["pollIntervalMs"] == factor * created["pollIntervalMs"]
     if status != "working":
         assert tasks[0] == tasks[1]
 

@@ -26,6 +26,7 @@ import yaml
 
 from bridge.child import start_child, stop_child
 from tests.conformance.scenarios import MODERN, OLDER, SCENARIOS, Scenario
+from tests.fixtures.conformance_changes import FOLDER, write_catalog
 from tests.support import mcp_tasks, plain_environment
 
 HERE: Final = Path(__file__).parent
@@ -167,13 +168,20 @@ def say(line: str) -> None:
 async def run(names: Sequence[str], results: Path) -> list[Outcome]:
     """Run the named scenarios, or both sets, against a stack of their own."""
     ports = [word for option in ("--port", "--temporal-port", "--ui-port") for word in (option, "0")]
-    quiet = plain_environment(MCP_TASKS_LOG_LEVEL="error")
-    async with mcp_tasks("dev", *ports, "--tasks", FIXTURES, environment=quiet) as dev:
-        url = str(dev.ready["mcp"])
-        if names:
-            chosen = [scenario for scenario in SCENARIOS if scenario.name in names]
-            return [outcome for scenario in chosen for outcome in await run_one(scenario, url, results)]
-        return [outcome for revision in (MODERN, OLDER) for outcome in await run_set(revision, url, results)]
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = write_catalog(Path(folder))
+        environment = plain_environment(MCP_TASKS_LOG_LEVEL="error", **{FOLDER: folder})
+        offered = ("--tasks", FIXTURES, "--catalog", str(catalog))
+        async with mcp_tasks("dev", *ports, *offered, environment=environment) as dev:
+            return await run_against(str(dev.ready["mcp"]), names, results)
+
+
+async def run_against(url: str, names: Sequence[str], results: Path) -> list[Outcome]:
+    """Run the named scenarios, or both sets."""
+    if names:
+        chosen = [scenario for scenario in SCENARIOS if scenario.name in names]
+        return [outcome for scenario in chosen for outcome in await run_one(scenario, url, results)]
+    return [outcome for revision in (MODERN, OLDER) for outcome in await run_set(revision, url, results)]
 
 
 def main() -> int:

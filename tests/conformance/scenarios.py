@@ -31,14 +31,6 @@ class Scenario:
         return self.name.startswith("tasks-")
 
 
-SUBSCRIPTIONS: Final = frozenset(
-    {
-        "sep-2575-server-sends-prompts-list-changed-on-subscription",
-        "sep-2575-server-sends-tools-list-changed-on-subscription",
-    }
-)
-"""No list here changes while the bridge runs, and it does not say so; the suite then skips these."""
-
 TERMINATION: Final = frozenset({"server-session-delete-accepted", "server-session-terminated-returns-404"})
 """A session is what its sealed id says, so there is nothing to end: DELETE is 405, as the revision allows."""
 
@@ -69,7 +61,7 @@ _EVERY_REVISION: Final = {
 }
 
 SCENARIOS: Final = (
-    Scenario("server-stateless", 30, may_skip=SUBSCRIPTIONS),
+    Scenario("server-stateless", 30),
     Scenario("tools-list", 4),
     *(Scenario(name, rows) for name, rows in _EVERY_REVISION.items()),
     Scenario("sep-2164-resource-not-found", 4),

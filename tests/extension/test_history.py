@@ -15,7 +15,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from bridge.events import AnswersCame, CancelRequested, Event, RunClosed, StepScheduled, ViewPublished, told
 from bridge.history import MAX_KEYS_TOLD, History
-from bridge.payloads import Payloads
+from bridge.payloads import Payloads, nothing_parsed
 from bridge.status import Terminal
 from tests.support import ROOT
 from workflows.kit.contract import Actor, Principal, TaskMemo, TaskView, UpdateSignal
@@ -46,7 +46,7 @@ def raw_events(path: Path) -> list[HistoryEvent]:
 
 
 async def recorded(path: Path) -> list[Event]:
-    payloads = Payloads(pydantic_data_converter, "default", "task")
+    payloads = Payloads(pydantic_data_converter, "default", "task", nothing_parsed())
     events = raw_events(path)
     return [event for event in [await told(raw, payloads, "task") for raw in events] if event is not None]
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -19,9 +20,10 @@ from bridge.events import StepEnd
 from bridge.features import MODULE_METHODS
 from bridge.resources import HISTORY_TEMPLATE
 from tests.cases.client import McpClient, accept
+from tests.cases.listening import acknowledged, listening
 from tests.cases.stack import Programs, program_environment
 from tests.docs.pages import DOCS, TUTORIAL, blocks, text_of
-from tests.support import ROOT, unique
+from tests.support import ROOT, eventually, unique
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -34,16 +36,24 @@ _VARYING: Final = re.compile(r"task-[0-9a-f]{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def desk(temporal: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpClient]:
     """A client of the guide's `desk.py`, beside the tutorial's `refunds.py`."""
-    folder = tmp_path_factory.mktemp("desk")
-    (folder / "refunds.py").write_text(blocks(TUTORIAL, "python")[0], "utf-8")
-    (folder / "desk.py").write_text(blocks(GUIDE, "python")[0], "utf-8")
+    async with programs_of_the_guide(tmp_path_factory.mktemp("desk"), temporal) as programs:
+        await programs.worker("desk")
+        async with McpClient((await programs.bridge("desk")).url) as client:
+            yield client
+
+
+@asynccontextmanager
+async def programs_of_the_guide(folder: Path, temporal: DevServer) -> AsyncIterator[Programs]:
+    """Programs that find the guide's modules in `folder`."""
+    desk, live_desk = blocks(GUIDE, "python")
+    modules = {"refunds.py": blocks(TUTORIAL, "python")[0], "desk.py": desk, "live_desk.py": live_desk}
+    for name, text in modules.items():
+        (folder / name).write_text(text, "utf-8")
     environment = program_environment(folder, temporal.environment)
     environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(folder)))
     programs = Programs(environment={**environment, "MCP_TASKS_TASK_QUEUE": unique("desk")})
     try:
-        await programs.worker("desk")
-        async with McpClient((await programs.bridge("desk")).url) as client:
-            yield client
+        yield programs
     finally:
         await programs.close()
 
@@ -70,6 +80,30 @@ async def test_the_guides_other_handlers_work(desk: McpClient) -> None:
     assert (await desk.request("prompts/get", {"name": "apology"})).code == -32602
     nothing = await desk.request("resources/read", {"uri": "desk://x"}, headers={"Mcp-Name": "desk://x"})
     assert nothing.message["error"]["data"] == {"uri": "desk://x"}
+
+
+async def test_the_guide_tells_of_changes_as_it_says(temporal: DevServer, tmp_path: Path) -> None:
+    policy, (expected,) = tmp_path / "policy.txt", blocks(GUIDE, "json")
+    policy.write_text("Within 30 days.", "utf-8")
+    async with programs_of_the_guide(tmp_path, temporal) as programs:
+        bridge = await programs.bridge("live_desk")
+        async with (
+            McpClient(bridge.url) as client,
+            listening(client, [], resourceSubscriptions=["desk://policy"]) as stream,
+        ):
+            resources = (await client.request("server/discover")).result["capabilities"]["resources"]
+            assert f'`"resources": {json.dumps(resources)}`' in GUIDE.read_text("utf-8")
+            assert await acknowledged(stream) == {"resourceSubscriptions": ["desk://policy"]}
+            policy.write_text("Never.", "utf-8")
+
+            async def told() -> list[Any]:
+                return stream.messages[1:]
+
+            (update,) = await eventually(told, what="the update")
+            assert update == json.loads(expected.replace("7", str(stream.id)))
+            headers = {"Mcp-Name": "desk://policy"}
+            read = (await client.request("resources/read", {"uri": "desk://policy"}, headers=headers)).result
+            assert read["contents"][0]["text"] == "Never."
 
 
 async def test_the_reference_shows_the_history_of_the_tutorials_refund(desk: McpClient) -> None:

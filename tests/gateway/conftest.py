@@ -26,6 +26,7 @@ from bridge.gateway import Gateway
 from bridge.query import Answer
 from bridge.reader import Reader
 from bridge.status import Live, OutcomeRules, TaskState, Terminal
+from bridge.watches import Watches
 from tests.gateway.workflows import ACTIVITIES, WORKFLOWS
 from tests.support import eventually
 from workflows.kit.contract import SEARCH_ATTRIBUTES, Principal, TaskMemo, UpdateSignal
@@ -75,7 +76,8 @@ class Bridge:
     def __init__(self, client: Client, gateway: CountingGateway, queue: str) -> None:
         self.client = client
         self.gateway = gateway
-        self.reader = Reader(gateway, rules)
+        self.watches = Watches(gateway)
+        self.reader = Reader(gateway, self.watches, rules)
         self.queue = queue
 
     def memo(self, **fields: Any) -> TaskMemo:
@@ -215,6 +217,7 @@ async def bridge(temporal: str) -> AsyncIterator[Bridge]:
     """A replica without a worker."""
     bridge = await make_bridge(temporal)
     yield bridge
+    await bridge.watches.close()
     await bridge.reader.close()
 
 
@@ -230,4 +233,5 @@ async def replica(temporal: str, bridge: Bridge) -> AsyncIterator[Bridge]:
     """A second replica for the same queue."""
     other = await make_bridge(temporal, bridge.queue)
     yield other
+    await other.watches.close()
     await other.reader.close()

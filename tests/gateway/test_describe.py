@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter
 
 from bridge.describe import described, parsed_view
-from bridge.payloads import Payloads
+from bridge.payloads import PARSED_BYTES, Payloads, nothing_parsed
 from workflows.kit.contract import TASK_MEMO, VIEW_MEMO
 
 
@@ -80,10 +81,38 @@ MEMO = {
 }
 
 
+async def test_what_was_made_of_a_payload_is_made_once_for_a_task() -> None:
+    parsed = nothing_parsed()
+    made: list[tuple[Any, str]] = []
+
+    def parse(value: Any, task_id: str) -> object:
+        made.append((value, task_id))
+        return object()
+
+    one, two = (Payloads(pydantic_data_converter, "default", task_id, parsed) for task_id in ("one", "two"))
+    (payload,), (other,) = (pydantic_data_converter.payload_converter.to_payloads([value]) for value in ("a", "b"))
+    first = await one.parsed(payload, parse)
+    assert await one.parsed(payload, parse) is first
+    await two.parsed(payload, parse)
+    await one.parsed(other, parse)
+    assert made == [("a", "one"), ("a", "two"), ("b", "one")]
+
+
+async def test_what_was_made_of_payloads_is_bounded_by_bytes() -> None:
+    parsed = nothing_parsed()
+    payloads = Payloads(pydantic_data_converter, "default", "task", parsed)
+    for number in range(20):
+        (payload,) = pydantic_data_converter.payload_converter.to_payloads([f"{number}" * 200_000])
+        await payloads.parsed(payload, lambda value, _task_id: value)
+    (huge,) = pydantic_data_converter.payload_converter.to_payloads(["x" * PARSED_BYTES])
+    await payloads.parsed(huge, lambda value, _task_id: value)
+    assert 0 < parsed.currsize <= PARSED_BYTES
+
+
 async def test_memos_of_times_that_utc_does_not_know_are_none(caplog: pytest.LogCaptureFixture) -> None:
     converter = DataConverter.default
     response = DescribeWorkflowExecutionResponse()
-    payloads = Payloads(converter, "default", "task-1")
+    payloads = Payloads(converter, "default", "task-1", nothing_parsed())
 
     async def read(memo: dict[str, Any], view: dict[str, Any]) -> tuple[bool, bool]:
         for name, value in ((TASK_MEMO, memo), (VIEW_MEMO, view)):

@@ -1,4 +1,4 @@
-"""A task as its history tells it: the same as a describe would, event by event, shared by all who listen."""
+"""A task as its history tells it, event by event: the same as a describe would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from bridge.describe import Described
 from bridge.follow import Moment
-from bridge.watch import MAX_UNREAD, Listener, Watches
 from tests.gateway.conftest import Bridge
 from tests.support import eventually
 
@@ -116,40 +115,16 @@ async def test_each_published_change_is_a_moment_in_order(served: Bridge) -> Non
     assert asked == [f"q{number}" for number in range(8)]
 
 
-async def test_a_poll_is_shared_and_ends_with_its_last_listener(served: Bridge) -> None:
-    watches = Watches(served.gateway.follower)
-    task = await served.start("asker", {"rounds": [["a"]]})
-    await served.parked(task, "a")
-    async with watches.listening(task) as one:
-        await anext(one.changes())
-        async with watches.listening(task) as two:
-            await anext(two.changes())
-            assert len(watches) == 1
-        assert len(watches) == 1
-    assert len(watches) == 0
-    await watches.close()
-
-
-async def test_a_task_beyond_the_limit_is_looked_at_from_time_to_time(served: Bridge) -> None:
-    watches = Watches(served.gateway.follower, limit=1)
-    first, second = [await served.start("asker", {"rounds": [["a"]]}) for _ in range(2)]
-    async with watches.listening(first), watches.listening(second) as looked_at:
-        assert len(watches) == 1
-        changes = looked_at.changes()
-        async with asyncio.timeout(20):
-            assert [await anext(changes), await anext(changes)] == [None, None]
-    await watches.close()
-
-
-async def test_a_listener_that_does_not_keep_up_loses_the_oldest_changes(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"]]})
-    await served.parked(task, "a")
+async def test_activities_under_way_are_counted_as_a_describe_counts_them(served: Bridge) -> None:
+    task = await served.start("beater", {"report": {"progress": 1}})
     async with following(served, task) as followed:
+
+        async def beating() -> bool:
+            return bool(followed.moments) and followed.run.activities == 1
+
+        await eventually(beating, what="the activity")
         await same_as_a_describe(served, task, followed)
-    moment = followed.moments[-1]
-    listener = Listener()
-    many = [replace(moment, run=replace(moment.run, history_length=number)) for number in range(MAX_UNREAD + 10)]
-    for one in many:
-        listener.put(one)
-    listener.end()
-    assert [change async for change in listener.changes()] == many[10:]
+        await served.gateway.request_cancel(task, "enough")
+        await served.ended(task)
+        await same_as_a_describe(served, task, followed)
+    assert followed.run.activities == 0

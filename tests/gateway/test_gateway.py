@@ -1,8 +1,7 @@
-"""Starts, signals, cancels and the history watch, and what their failures become."""
+"""Starts, signals and cancels, and what their failures become."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from bridge.errors import BridgeError, EngineRefused, EngineUnavailable, TaskNotFound, TooLarge
-from bridge.status import Live, Terminal
+from bridge.errors import EngineRefused, EngineUnavailable, TaskNotFound, TooLarge
+from bridge.status import Live
 from tests.gateway.conftest import OWNER, Bridge, make_bridge
-from tests.support import eventually
 from workflows.kit.contract import MAX_PAYLOAD_BYTES, Principal, UpdateSignal
 
 
@@ -96,7 +94,7 @@ async def test_every_call_for_an_unknown_id_says_the_same(bridge: Bridge) -> Non
         lambda: bridge.answer(nobody, "a"),
         lambda: bridge.gateway.request_cancel(nobody, "p"),
         lambda: bridge.gateway.close_event(nobody, ""),
-        lambda: anext(bridge.gateway.changes(nobody)),
+        lambda: anext(bridge.gateway.follower(nobody).moments()),
     ]
     for call in calls:
         with pytest.raises(TaskNotFound) as caught:
@@ -168,71 +166,3 @@ async def temporal_without_attributes() -> AsyncIterator[str]:
         dev_server_existing_path=str(Path(sys.executable).parent / "temporal")
     ) as environment:
         yield environment.client.service_client.config.target_host
-
-
-class Watch:
-    """Counts what a subscription yields."""
-
-    def __init__(self, bridge: Bridge, task: str) -> None:
-        self.seen = 0
-        self.error: BridgeError | None = None
-        self.task = asyncio.create_task(self._run(bridge, task))
-
-    async def _run(self, bridge: Bridge, task: str) -> None:
-        async for _ in bridge.gateway.changes(task):
-            self.seen += 1
-
-    async def more_than(self, count: int) -> int:
-        async def grown() -> bool:
-            return self.seen > count
-
-        await eventually(grown, what="a change")
-        return self.seen
-
-
-async def test_changes_begin_at_once_follow_every_change_and_end_with_the_task(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"], ["b"]]})
-    await served.parked(task, "a")
-    watch = Watch(served, task)
-    first = await watch.more_than(0)
-    await served.answer(task, "a")
-    await watch.more_than(first)
-    await served.parked(task, "b")
-    await served.answer(task, "b")
-    async with asyncio.timeout(10):
-        await watch.task
-    assert isinstance(await served.read(task), Terminal)
-
-
-async def test_changes_of_a_closed_task_end_at_once(served: Bridge) -> None:
-    task = await served.start("ender", {"how": "return", "value": 1})
-    await served.ended(task)
-    async with asyncio.timeout(10):
-        assert len([None async for _ in served.gateway.changes(task)]) == 1
-
-
-async def test_changes_follow_continue_as_new_and_a_reset(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"], ["b"]], "continue_after": 1})
-    await served.parked(task, "a")
-    watch = Watch(served, task)
-    await watch.more_than(0)
-    await served.answer(task, "a")
-    await served.parked(task, "b")
-    await served.reset(task, (await served.settled(task)).run_id, 4)
-    await served.parked(task, "b")
-    assert not watch.task.done()
-    await served.answer(task, "b")
-    async with asyncio.timeout(10):
-        await watch.task
-
-
-async def test_an_unchanged_task_yields_nothing_more_and_a_watch_may_be_cancelled(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"]]})
-    await served.parked(task, "a")
-    watch = Watch(served, task)
-    assert await watch.more_than(0) == 1
-    await served.read(task)
-    assert watch.seen == 1
-    watch.task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await watch.task

@@ -12,6 +12,8 @@ import pytest
 
 from bridge.errors import EngineUnavailable, TaskNotFound
 from bridge.reader import Reader
+from bridge.status import Terminal
+from bridge.watches import Watches
 from tests.gateway.conftest import DEADLINE, OWNER, Bridge, make_bridge, rules
 from tests.support import eventually
 from tests.wire import Wire
@@ -32,12 +34,13 @@ async def remote(wire: Wire, bridge: Bridge) -> AsyncIterator[Bridge]:
     """A replica that reaches Temporal over the wire; `bridge` beside it reaches it always."""
     remote = await make_bridge(wire.address, bridge.queue)
     yield remote
+    await remote.watches.close()
     await remote.reader.close()
 
 
 def calls(remote: Bridge, task: str) -> list[Callable[[], Awaitable[Any]]]:
     return [
-        lambda: Reader(remote.gateway, rules).read(task, OWNER),
+        lambda: Reader(remote.gateway, Watches(remote.gateway), rules).read(task, OWNER),
         lambda: remote.answer(task, "a"),
         lambda: remote.gateway.request_cancel(task, "p"),
         lambda: remote.gateway.check(),
@@ -87,28 +90,37 @@ async def test_a_known_outcome_is_answered_during_an_outage(wire: Wire, remote: 
     assert await remote.read(task) == state
 
 
-async def test_changes_survive_an_outage(wire: Wire, remote: Bridge, served: Bridge) -> None:
+async def test_a_listener_is_told_what_happened_in_an_outage(wire: Wire, remote: Bridge, served: Bridge) -> None:
     task = await remote.start("asker", {"rounds": [["a"]]})
     await served.parked(task, "a")
-    seen = 0
+    async with remote.watches.listening(task) as listener:
+        changes = listener.changes()
+        async with asyncio.timeout(30):
+            assert await anext(changes)
+            await wire.cut()
+            await served.answer(task, "a")
+            await served.ended(task)
+            await wire.open()
+            assert [change async for change in changes]
+    assert isinstance(await remote.read(task), Terminal)
 
-    async def watch() -> None:
-        nonlocal seen
-        async for _ in remote.gateway.changes(task):
-            seen += 1
 
-    async def subscribed() -> bool:
-        return seen > 0
+async def test_a_task_that_is_watched_is_no_news_while_temporal_is_away(
+    wire: Wire, remote: Bridge, served: Bridge
+) -> None:
+    task = await remote.start("asker", {"rounds": [["a"]]})
+    await served.parked(task, "a")
+    async with remote.watches.listening(task) as listener:
+        await anext(listener.changes())
+        await remote.read(task)
+        await wire.cut()
 
-    watching = asyncio.create_task(watch())
-    await eventually(subscribed, what="the subscription")
-    await wire.cut()
-    await served.answer(task, "a")
-    await served.ended(task)
-    await wire.open()
-    async with asyncio.timeout(30):
-        await watching
-    assert seen > 1
+        async def distrusted() -> bool:
+            return remote.watches.seen(task) is None
+
+        await eventually(distrusted, what="the watch to be distrusted")
+        with pytest.raises(EngineUnavailable):
+            await remote.read(task)
 
 
 async def test_a_start_whose_answer_was_lost_starts_one_run(

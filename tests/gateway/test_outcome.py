@@ -12,6 +12,7 @@ from mcp_types.methods import serialize_server_result
 from bridge.closed import Closed, Ending, Failure
 from bridge.degrade import shown_result
 from bridge.status import Outcome, OutcomeRules, live, outcome, terminal, tool_result
+from bridge.wire import created_task, detailed_task
 from workflows.kit.contract import (
     EXPIRED,
     JSONRPC_ERROR,
@@ -409,12 +410,40 @@ ASKS = {"status": "input_required", "inputRequests": {"a": {"method": "x"}, "b":
 
 
 def test_a_live_task_shows_all_open_questions() -> None:
-    state = live("t", MEMO, view(**ASKS, pollIntervalMs=500))
-    assert (state.status, set(state.input_requests or {}), state.poll_interval_ms) == (
-        "input_required",
-        {"a", "b"},
-        500,
-    )
+    state = live("t", MEMO, view(**ASKS))
+    assert (state.status, set(state.input_requests or {})) == ("input_required", {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("declared", "parked"),
+    [(None, None), (1, 3), (1_000, 3_000), (20_000, 60_000), (30_000, 60_000), (90_000, 90_000)],
+)
+def test_a_task_that_waits_for_a_person_is_polled_less_often_but_at_least_once_a_minute_if_it_was(
+    declared: int | None, parked: int | None
+) -> None:
+    memo = MEMO.model_copy(update={"poll_interval_ms": declared})
+    assert live("t", memo, view(**ASKS)).poll_interval_ms == parked
+    working = [
+        live("t", memo, None),
+        live("t", memo, view()),
+        live("t", memo, view(status="input_required")),
+        live("t", memo, view(**ASKS), without=["a", "b"]),
+    ]
+    assert {state.poll_interval_ms for state in working} == {declared}
+
+
+@pytest.mark.parametrize("parked", [{}, ASKS])
+def test_a_poll_interval_of_the_views_own_is_left_as_it_is(parked: dict[str, Any]) -> None:
+    memo = MEMO.model_copy(update={"poll_interval_ms": 1_000})
+    assert live("t", memo, view(**parked, pollIntervalMs=500)).poll_interval_ms == 500
+    assert live("t", memo, view(**parked, pollIntervalMs=0)).poll_interval_ms == (3_000 if parked else 1_000)
+
+
+def test_the_handle_of_a_call_that_was_sent_again_says_what_a_read_says() -> None:
+    memo = MEMO.model_copy(update={"poll_interval_ms": 1_000})
+    assert created_task("t", memo)["pollIntervalMs"] == 1_000
+    state = live("t", memo, view(**ASKS))
+    assert created_task("t", memo, state)["pollIntervalMs"] == detailed_task(state)["pollIntervalMs"] == 3_000
 
 
 def test_a_task_whose_questions_are_all_answered_is_working() -> None:

@@ -31,7 +31,7 @@ async def test_a_question_that_could_not_be_read_is_seen_once_a_worker_is_back(b
     async with bridge.worker():
         task = await bridge.start("asker", {"rounds": [["a"]], "publish": False})
         await bridge.parked(task, "a")
-    states = Waits(replica.gateway, replica.reader).states(task, WAITING, None)
+    states = Waits(replica.gateway, replica.reader, replica.watches).states(task, WAITING, None)
     async with asyncio.timeout(40), aclosing(states):
         first = await anext(states)
         assert isinstance(first, Live) and not first.questions_known

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bridge import sse
+from bridge import http, sse
 from bridge.http import HttpSettings
 from tests.transport.toy import Served, Wire, call, discover, eventually, serving
 
@@ -203,6 +203,9 @@ async def test_a_client_that_does_not_read_is_given_up() -> None:
         await wire.post(call("flood", progress=1))
         await eventually(lambda: served.toy.undone == ["flood"], "the client is given up")
         assert served.toy.cancelled == ["flood"]
+        with pytest.raises(ConnectionResetError):  # else the kernel would go on for it, with what is still unsent
+            while await wire.reader.read(65536):
+                pass
 
 
 async def test_a_server_that_stops_interrupts_requests_and_undoes_their_work() -> None:
@@ -243,6 +246,18 @@ async def test_a_server_that_stops_does_not_wait_for_bodies(served: Served) -> N
         await served.runner.cleanup()
         assert time.monotonic() - started < 8
         assert (await wire.response()).status == 408
+
+
+async def test_a_server_that_stops_does_not_wait_for_who_does_not_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "LAST_WRITES_SECONDS", 0.1)
+    async with served.connect() as wire:
+        await wire.post(call("flood", progress=1))
+        await eventually(lambda: served.toy.started == ["flood"], "the client is sent more than it reads")
+        async with asyncio.timeout(20):
+            await served.runner.cleanup()
+    assert served.toy.undone == ["flood"]
 
 
 async def test_a_server_that_stops_starts_nothing_new() -> None:

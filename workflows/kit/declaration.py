@@ -47,11 +47,6 @@ class Declaration:
     asks_before_handle: bool
     arguments: TypeAdapter[Any] = field(repr=False, compare=False)
 
-    @property
-    def poll_interval_ms(self) -> int:
-        """How often a client should poll, in milliseconds."""
-        return milliseconds(self.poll_interval)
-
 
 def tool(
     *,
@@ -82,7 +77,7 @@ def tool(
             None (the default) is unlimited.
         answer_window: How long a question waits for a caller that holds no handle, if that is longer than the
             deployment's.
-        poll_interval: How often a client should poll (`pollIntervalMs`).
+        poll_interval: How often a client should poll (`pollIntervalMs`); while a person is waited for, less often.
         wait_budget: How long a call may wait for a quick result before a handle is given out.
         queue: Task queue of the worker that runs it; the deployment's default if None.
         client_capabilities: What the client must have declared, e.g. `{"elicitation": {}}`; else the call is refused

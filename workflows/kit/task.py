@@ -253,7 +253,6 @@ class Task(Generic[ArgumentsT, ResultT]):
             phase=self._phase,
             status_message=self._progress[-1].message if self._progress else None,
             input_requests=requests or None,
-            poll_interval_ms=self.declaration.poll_interval_ms,
             progress=self._progress or None,
             changed_at=self._changed_at,
             awaits_handle=self._awaits_handle,

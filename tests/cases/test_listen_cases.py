@@ -1,0 +1,414 @@
+"""The listen halves of PE-01, PE-09, LC-02, LC-06, CR-05, CR-08, TR-13 and TR-14: over HTTP and over stdio at once,
+unless a case is about one of them (what only stdio has is in tests/stdio).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from bridge.dev_server import free_port
+from tests.cases.client import TASKS, TERMINAL, McpClient, accept
+from tests.cases.counts import counts
+from tests.cases.listening import SUBSCRIPTION
+from tests.cases.stack import Process, Stack
+from tests.cases.subscribers import (
+    PipeSubscriber,
+    Subscriber,
+    both,
+    http_subscriber,
+    listen_params,
+    pipe_subscriber,
+    same_id,
+)
+from tests.stdio.client import StdioClient, cancelled, request, stdio_client
+from tests.support import eventually, unique
+from tests.wire import Wire
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pipe(stack: Stack, worker: Process) -> AsyncIterator[StdioClient]:
+    """The same server as `client` talks to, as a process of its own on two pipes."""
+    async with stdio_client(stack.environment) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def elsewhere(stack: Stack, worker: Process) -> AsyncIterator[McpClient]:
+    """A client of another bridge."""
+    bridge = await stack.bridge()
+    async with McpClient(bridge.url) as client:
+        yield client
+    await bridge.kill()
+
+
+# PE-01
+
+IDS: Final = [
+    *(1, "1", 0, -1, "007", " 7 ", "1_000", "\u0667", ""),
+    *(9007199254740993, "9007199254740993", "x" * 4096),
+]
+
+
+async def test_what_is_told_carries_the_id_of_its_listen_as_it_was_sent(stack: Stack, worker: Process) -> None:
+    stopping = await stack.bridge()
+    async with McpClient(stopping.url) as client, AsyncExitStack() as streams:
+        task_id = await client.start("ask", {"n": 1})
+        listening = [await streams.enter_async_context(http_subscriber(client, [task_id], id=an_id)) for an_id in IDS]
+        await client.cancel(task_id)
+        for subscriber in listening:
+            assert (await subscriber.ended(task_id))["status"] == "cancelled"
+        assert await stopping.stop() == 0
+        await asyncio.gather(*(asyncio.wait_for(subscriber.reading, 20) for subscriber in listening))
+    for an_id, subscriber in zip(IDS, listening, strict=True):
+        *told, response = subscriber.messages
+        assert len(told) >= 2
+        assert all(same_id(message["params"]["_meta"], {SUBSCRIPTION: an_id}) for message in told)
+        assert same_id(response["id"], an_id)
+        assert same_id(response["result"]["_meta"][SUBSCRIPTION], an_id)
+
+
+# PE-09 (and TR-14's Temporal that is down)
+
+UNDECLARED: Final[list[Mapping[str, Any]]] = [
+    {},
+    {"tasks": {"cancel": {}}},
+    {"extensions": {"io.modelcontextprotocol/Tasks": {}}},
+]
+
+
+async def test_a_listen_without_the_extension_is_refused_and_starts_nothing(stack: Stack, worker: Process) -> None:
+    """Nothing: not a byte goes to Temporal, over which a watch would have to hear of the task."""
+    wire = Wire(stack.temporal.address)
+    await wire.open()
+    bridge = await stack.bridge(TEMPORAL_ADDRESS=wire.address)
+    try:
+        async with McpClient(bridge.url) as client:
+            task_id = await client.start("ask", {"n": 1})
+            (key,) = await client.parked(task_id)
+            before = wire.sent
+            for capabilities in UNDECLARED:
+                reply = await client.request(
+                    "subscriptions/listen", listen_params([task_id]), capabilities=capabilities
+                )
+                assert (reply.status, reply.code, reply.notifications) == (400, -32021, [])
+                assert TASKS in reply.message["error"]["data"]["requiredCapabilities"]["extensions"]
+            assert wire.sent == before
+            await client.update(task_id, {key: accept(text="yes")})
+            assert (await client.finished(task_id))["status"] == "completed"
+    finally:
+        await bridge.kill()
+        await wire.cut()
+
+
+async def test_a_listen_without_the_extension_is_refused_on_the_pipe_and_told_nothing(pipe: StdioClient) -> None:
+    label = unique("undeclared")
+    task_id = await pipe.start("slow", {"seconds": 0.5, "label": label})
+    refused = [PipeSubscriber(pipe, f"refused {number}") for number in range(len(UNDECLARED))]
+    for subscriber, capabilities in zip(refused, UNDECLARED, strict=True):
+        message = request("subscriptions/listen", listen_params([task_id]), id=subscriber.id, capabilities=capabilities)
+        error = (await pipe.ask(message))["error"]
+        assert error["code"] == -32021
+        assert TASKS in error["data"]["requiredCapabilities"]["extensions"]
+    declared = await pipe_subscriber(pipe, [task_id])
+    assert (await declared.ended(task_id))["status"] == "completed"
+    assert [len(subscriber.messages) for subscriber in refused] == [1] * len(UNDECLARED)
+    await pipe.send(cancelled(declared.id))
+
+
+async def test_a_listen_while_temporal_is_down_is_an_error_at_once_and_not_an_empty_stream(stack: Stack) -> None:
+    bridge = await stack.bridge(TEMPORAL_ADDRESS=f"127.0.0.1:{free_port()}")
+    async with McpClient(bridge.url) as client:
+        reply = await client.request("subscriptions/listen", listen_params([f"task-{'0' * 32}"]))
+        assert (reply.code, reply.notifications) == (-32603, [])
+        assert reply.message["error"]["data"]["retryAfterMs"] > 0
+        async with http_subscriber(client, []) as stream:
+            assert await stream.acknowledged() == {}
+    await bridge.kill()
+
+
+# LC-02
+
+KINDS: Final[list[tuple[str, dict[str, Any]]]] = [
+    ("slow", {"seconds": 1}),
+    ("ask", {"n": 2, "mode": "parallel"}),
+    ("boom", {"kind": "rpc", "code": 4711, "late": True}),
+    ("ask", {"n": 3}),
+    ("boom", {"kind": "tool", "late": True}),
+]
+
+
+@counts("count,linger", cut=(20, 0.5), full=(50, 5.0))
+async def test_what_is_told_never_goes_back_and_is_what_tasks_get_says(
+    client: McpClient, elsewhere: McpClient, pipe: StdioClient, count: int, linger: float
+) -> None:
+    chance = random.Random(11)  # noqa: S311 - delays, not secrets
+    started = [(await client.call(*KINDS[number % len(KINDS)])).result for number in range(count)]
+    ids = [str(task["taskId"]) for task in started]
+    polled: list[dict[str, Any]] = []
+    ends: dict[str, dict[str, Any]] = {}
+
+    async def cancel_later(task_id: str, delay: float) -> None:
+        await asyncio.sleep(delay)
+        assert (await client.cancel(task_id)).code is None
+
+    async def poll(poller: McpClient, order: Sequence[str]) -> None:
+        until: float | None = None
+        clock = asyncio.get_running_loop().time
+        for task_id in itertools.cycle(order):
+            if until is None and len(ends) == count:
+                until = clock() + linger
+            if until is not None and clock() > until:
+                return
+            known = ends.get(task_id)
+            task = (await poller.get(task_id)).result
+            assert known in (None, task)
+            polled.append(task)
+            if task["status"] in TERMINAL:
+                ends[task_id] = task
+            for key in task.get("inputRequests", {}):
+                await poller.update(task_id, {key: accept(text="yes")})
+            await asyncio.sleep(0.02)
+
+    async with both(client, pipe, ids) as (here, piped), http_subscriber(elsewhere, ids) as there:
+        streams: list[Subscriber] = [here, there, piped]
+        cancels = [cancel_later(task_id, chance.uniform(0, 1.0)) for task_id in chance.sample(ids, count // 3)]
+        polls = [poll((client, elsewhere)[number % 2], ids[number:] + ids[:number]) for number in range(4)]
+        async with asyncio.timeout(90):
+            await asyncio.gather(*cancels, *polls)
+        for stream, task_id in itertools.product(streams, ids):
+            assert await stream.ended(task_id) == ends[task_id]
+    for created in started:
+        accounts = sorted((without_progress(stream.tasks(created["taskId"])) for stream in streams), key=len)
+        for account in accounts:
+            assert_never_back(created, account)
+            assert accounts[-1][-len(account) :] == account, "whoever joined later missed nothing since"
+    assert_agree(polled, [task for task_id in ids for stream in streams for task in stream.tasks(task_id)])
+
+
+def without_progress(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same without the status message of a step that runs, which is as old as its last heartbeat."""
+    bare = [{name: value for name, value in task.items() if name != "statusMessage"} for task in told]
+    kept = [task if task["status"] in TERMINAL else less for task, less in zip(told, bare, strict=True)]
+    return [task for task, _ in itertools.groupby(kept)]
+
+
+def assert_never_back(created: dict[str, Any], told: Sequence[dict[str, Any]]) -> None:
+    """What was told of one task is one life: times move on, what was answered is not asked again, the end is last."""
+    answered = set[str]()
+    before = created
+    for task in told:
+        assert before["status"] not in TERMINAL
+        assert task["createdAt"] == created["createdAt"]
+        moments = [datetime.fromisoformat(one) for one in (before["lastUpdatedAt"], task["lastUpdatedAt"])]
+        assert moments == sorted(moments)
+        assert ("result" in task, "error" in task, bool(task.get("inputRequests"))) == (
+            task["status"] == "completed",
+            task["status"] == "failed",
+            task["status"] == "input_required",
+        )
+        asked = set(task.get("inputRequests", {}))
+        answered |= set(before.get("inputRequests", {})) - asked
+        assert not asked & answered
+        before = task
+
+
+def assert_agree(polled: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]]) -> None:
+    """A status and its time are told with the same payload as they are read with. (Reads show progress besides, and
+    leave out at once what their bridge knows to be answered.)
+    """
+    known = {(task["taskId"], task["status"], task["lastUpdatedAt"]): task for task in told}
+    met = 0
+    for task in polled:
+        if (same := known.get((task["taskId"], task["status"], task["lastUpdatedAt"]))) is not None:
+            met += 1
+            assert task.get("inputRequests", {}).items() <= same.get("inputRequests", {}).items()
+    assert met
+
+
+# LC-06
+
+
+async def test_times_that_are_told_carry_an_offset_and_agree_with_every_other_view(stack: Stack) -> None:
+    environment = {**stack.environment, "TZ": "Asia/Kathmandu", "MCP_TASKS_TASK_QUEUE": unique("east")}
+    east = Stack(temporal=stack.temporal, environment=environment)
+    _, bridge = await asyncio.gather(east.worker(), east.bridge())
+    began = datetime.now(UTC)
+    async with McpClient(bridge.url) as client, stdio_client(environment) as pipe:
+        created = (await client.call("ask", {"n": 1})).result
+        after = datetime.now(UTC)
+        task_id = created["taskId"]
+        views = [created]
+        async with both(client, pipe, [task_id]) as streams:
+            (key,) = await client.parked(task_id)
+            views += [await stream.told(task_id, "input_required") for stream in streams]
+            views.append((await client.get(task_id)).result)
+            assert views[1] == views[2] == views[3]
+            await client.update(task_id, {key: accept(text="yes")})
+            views += [await stream.ended(task_id) for stream in streams]
+            views.append((await client.get(task_id)).result)
+    await bridge.kill()
+    bridge = await east.bridge()
+    async with McpClient(bridge.url) as client, stdio_client(environment) as pipe:
+        views.append((await client.get(task_id)).result)
+        async with both(client, pipe, [task_id]) as streams:
+            views += [await stream.ended(task_id) for stream in streams]
+    await east.close()
+    assert all(view == views[-1] for view in views[4:])
+    tolerance = timedelta(seconds=5)
+    for view in views:
+        times = [datetime.fromisoformat(view[name]) for name in ("createdAt", "lastUpdatedAt")]
+        assert all(time.utcoffset() is not None and "T" in view["createdAt"] for time in times)
+        assert view["createdAt"] == created["createdAt"]
+        assert times == sorted(times)
+        assert began - tolerance < times[0] < after + tolerance
+        assert times[1] < datetime.now(UTC) + tolerance
+
+
+# CR-05
+
+
+async def test_a_cancelled_question_is_told_as_cancelled_for_good(
+    client: McpClient, pipe: StdioClient, stack: Stack
+) -> None:
+    label = unique("parked")
+    task_id = await client.start("ask", {"n": 2, "label": label})
+    (key,) = await client.parked(task_id)
+    async with both(client, pipe, [task_id]) as early:
+        for stream in early:
+            assert (await stream.told(task_id, "input_required"))["inputRequests"].keys() == {key}
+        await client.cancel(task_id)
+        for stream in early:
+            assert (await stream.ended(task_id))["status"] == "cancelled"
+        assert (await client.update(task_id, {key: accept(text="late")})).result == {"resultType": "complete"}
+        got = (await client.get(task_id)).result
+        async with both(client, pipe, [task_id]) as late:
+            for stream in late:
+                assert await stream.ended(task_id) == got
+                assert stream.tasks(task_id) == [got]
+        for stream in early:
+            assert await stream.ended(task_id) == got
+            assert [task["status"] for task in stream.tasks(task_id)] == ["input_required", "cancelled"]
+    assert "inputRequests" not in got
+    assert stack.side_effects(label) == 0
+
+
+# CR-08
+
+
+async def test_ending_a_subscription_over_http_never_reaches_the_task(client: McpClient) -> None:
+    label = unique("closed")
+    task_id = await client.start("slow", {"seconds": 2, "label": label})
+    async with http_subscriber(client, [task_id]) as staying:
+        async with http_subscriber(client, [task_id]) as leaving:
+            await leaving.told(task_id)
+        async with http_subscriber(client, [task_id]) as resetting:
+            await resetting.told(task_id)
+            assert resetting.response.connection is not None and resetting.response.connection.transport is not None
+            resetting.response.connection.transport.abort()
+        for request_id in (staying.id, leaving.id, task_id):
+            params = {"requestId": request_id}
+            body = {
+                name: value for name, value in client.body("notifications/cancelled", params).items() if name != "id"
+            }
+            reply = await client.post(body, client.headers("notifications/cancelled", params))
+            assert reply.status == 202 or 400 <= reply.status < 500
+        assert (await staying.ended(task_id))["status"] == "completed"
+    assert (await client.finished(task_id))["status"] == "completed"
+    assert await client.count(label) == 1
+
+
+async def test_cancelling_requests_on_the_pipe_never_reaches_the_task(pipe: StdioClient) -> None:
+    label = unique("request")
+    message = request("tools/call", {"name": "slow", "arguments": {"seconds": 2, "label": label}}, id=unique("call"))
+    task_id = (await pipe.result(message))["taskId"]
+    leaving, staying = await pipe_subscriber(pipe, [task_id]), await pipe_subscriber(pipe, [task_id])
+    await pipe.send(*(cancelled(request_id) for request_id in (message["id"], task_id, leaving.id)))
+    await pipe.alive()  # the cancels have been taken
+    told = len(leaving.messages)
+    assert (await staying.ended(task_id))["status"] == "completed"
+    assert (await pipe.finished(task_id))["status"] == "completed"
+    assert len(leaving.messages) == told
+    await pipe.send(cancelled(staying.id))
+
+
+async def test_a_process_that_is_killed_with_a_subscription_leaves_the_task_alone(
+    client: McpClient, stack: Stack, worker: Process
+) -> None:
+    label = unique("killed")
+    async with stdio_client(stack.environment) as doomed:
+        task_id = await doomed.start("slow", {"seconds": 1, "label": label})
+        await (await pipe_subscriber(doomed, [task_id])).told(task_id)
+    assert (await client.finished(task_id))["status"] == "completed"
+    assert stack.side_effects(label) == 1
+
+
+# TR-13
+
+
+async def test_open_streams_hold_up_nothing_over_http_and_are_told_meanwhile(client: McpClient) -> None:
+    """Twenty streams, a slow call and a hundred requests at once; a cancel that is told before the slow call ends."""
+    task_id = await client.start("slow", {"seconds": 60})
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(http_subscriber(client, [task_id])) for _ in range(20)]
+        slow = asyncio.create_task(client.call("slow", {"seconds": 8}, capabilities={}))
+        kinds: list[tuple[str, dict[str, Any]]] = [
+            ("server/discover", {}),
+            ("tools/list", {}),
+            ("tasks/get", {"taskId": task_id}),
+            ("tools/call", {"name": "unknown", "arguments": {}}),
+        ]
+        replies = await asyncio.gather(*(client.request(*kinds[number % 4]) for number in range(100)))
+        assert [reply.code for reply in replies] == [None, None, None, -32602] * 25
+        await client.cancel(task_id)
+        for stream in streams:
+            assert (await stream.ended(task_id))["status"] == "cancelled"
+        assert not slow.done()
+        assert (await slow).result["structuredContent"] == {"steps": 1}
+
+
+async def test_streams_outlive_an_engine_that_hangs_and_are_told_what_happened_meanwhile(
+    client: McpClient, stack: Stack, worker: Process
+) -> None:
+    wire = Wire(stack.temporal.address)
+    await wire.open()
+    bridge = await stack.bridge(TEMPORAL_ADDRESS=wire.address)
+    try:
+        async with (
+            McpClient(bridge.url) as behind,
+            stdio_client(stack.environment, TEMPORAL_ADDRESS=wire.address) as pipe,
+        ):
+            task_id = await client.start("ask", {"n": 2})
+            (key,) = await client.parked(task_id)
+            async with both(behind, pipe, [task_id]) as streams:
+                for stream in streams:
+                    await stream.told(task_id, "input_required")
+                wire.flowing.clear()
+                await client.update(task_id, {key: accept(text="yes")})
+                (next_key,) = await client.parked(task_id, without=(key,))
+                assert (await behind.request("server/discover")).code is None
+                await pipe.alive()
+                wire.flowing.set()
+
+                async def asked() -> bool:
+                    return all(
+                        stream.tasks(task_id)[-1].get("inputRequests", {}).keys() == {next_key} for stream in streams
+                    )
+
+                await eventually(asked, what="the second question, told to both", within=60)
+                await client.cancel(task_id)
+                for stream in streams:
+                    assert (await stream.ended(task_id))["status"] == "cancelled"
+    finally:
+        await bridge.kill()
+        await wire.cut()
