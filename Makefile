@@ -1,6 +1,6 @@
 # Needs `make` and a Python of 3.11 or newer, nothing else: everything is set up in .venv from hash-locked requirements.
 #   PYTHON=python3.13   the interpreter to build .venv with
-#   ARGS="-k cancel"    passed on to pytest, to the conformance runner or to the benchmark
+#   ARGS="-k cancel"    passed on to pytest, to the conformance runner, the benchmark or the soak
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -22,7 +22,7 @@ NODE_FOLDERS := $(CONFORMANCE) tests/recipes tests/foreign/typescript
 SUITE := $(CONFORMANCE)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-full check format conformance bench bench-quick lock clean
+.PHONY: help demo run test test-full check format conformance bench bench-quick soak lock clean
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -57,6 +57,9 @@ bench: $(READY) ## measure what docs/performance.md reports
 
 bench-quick: $(READY) ## the same with few repetitions
 	$(BIN)/python -m tests.bench --quick $(ARGS)
+
+soak: $(READY) ## a thousand tasks at once and ten minutes of twenty a second, on demand; ARGS="--minutes 2"
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 # Both lock files come from pyproject.toml; pip's own configuration is left out, so that no local index or folder gets in.
 COMPILE = env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_CONSTRAINT PIP_CONFIG_FILE=/dev/null \

@@ -229,7 +229,7 @@ class Calls:
         only tasks/cancel ends the task.
         """
         with suppress(TaskNotFound):
-            state = await self._reader.read(task_id, owner)
+            state = await self._reader.read(task_id, owner, exact=True)
             if isinstance(state, Live) and (state.memo.delivery == "result" or state.phase is not None):
                 await self._starts.end(task_id, owner)
 

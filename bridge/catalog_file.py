@@ -113,7 +113,9 @@ class CatalogFile(_Table):
 
 
 def read_text(file: Path) -> str:
-    """See `ReadText`."""
+    """See `ReadText`. Raises SettingsError: it is no file, such as a pipe, of which a read may not return."""
+    if file.exists() and not file.is_file():
+        raise SettingsError(f"{file} is not a file")
     return file.read_text("utf-8")
 
 

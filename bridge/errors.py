@@ -153,7 +153,7 @@ def translate(error: RPCError, operation: str) -> BridgeError:
     """What a client may know about `error`; the rest is logged, except for an unknown id, which is no news."""
     text = error.message.lower()
     result: BridgeError
-    if error.status is RPCStatusCode.NOT_FOUND and not _namespace_missing(error):
+    if error.status is RPCStatusCode.NOT_FOUND and not is_namespace_missing(error):
         return TaskNotFound()
     if error.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED) and any(
         words in text for words in _SIZE_WORDS
@@ -180,7 +180,8 @@ def is_connect_failure(error: RuntimeError) -> bool:
     return str(error).startswith(_CONNECT_FAILED)
 
 
-def _namespace_missing(error: RPCError) -> bool:
+def is_namespace_missing(error: RPCError) -> bool:
+    """Whether it is the namespace that was not found, which says nothing about a task."""
     if any(detail.Is(NamespaceNotFoundFailure.DESCRIPTOR) for detail in error.grpc_status.details):
         return True
     return not error.grpc_status.details and error.message.lower().startswith("namespace ")

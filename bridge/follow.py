@@ -1,9 +1,10 @@
 """A task as its history tells it, event by event.
 
-The history is read by long poll. What a describe would show, but for heartbeats, is known from the events; each change
-of the published view, and the end, is a moment of its own that no listener misses. What no event says (memo, chain)
-comes from one describe at the start of each run. Runs are followed through continue-as-new, retries and resets of a
-running run.
+The history is read by long poll. What a describe would show, but for heartbeats, is known from the events (while a
+workflow task fails again and again, a describe counts some differently); each change of the published view, and the
+end, is a moment of its own that no listener misses. What no event says (memo, chain) comes from one describe at the
+start of each run. Runs are followed through continue-as-new, retries and resets of a running run; a reset copies what
+was before it, and is told by its outcome alone.
 
 An outage is waited out, with the last token; `heard_at` says since when nothing was heard. The timeout of a poll bounds
 that if the network swallows everything: short for readers, who rely on what was heard last, long where only listeners
@@ -17,7 +18,7 @@ import logging
 import math
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -32,7 +33,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from bridge.closed import Closed, closed
 from bridge.connection import Connection
 from bridge.describe import Described, snapshot_in
-from bridge.errors import EngineUnavailable, TaskNotFound, is_connect_failure
+from bridge.errors import EngineUnavailable, TaskNotFound, is_connect_failure, is_namespace_missing
 from bridge.payloads import Payloads
 from workflows.kit.contract import VIEW_MEMO
 
@@ -136,50 +137,78 @@ class _TokenLost(Exception):
 class Follower:
     """Follows one task."""
 
-    def __init__(self, connection: Connection, describe: Describe, task_id: str) -> None:
-        """`describe` reads a run of the task: the one named, or the latest if the name is empty."""
+    def __init__(
+        self, connection: Connection, describe: Describe, task_id: str, slots: AbstractAsyncContextManager[Any]
+    ) -> None:
+        """`describe` reads a run of the task: the one named, or the latest if the name is empty. Whoever begins to
+        follow a run takes one of the `slots`, so that many do not get into each other's way.
+        """
         self._client = connection.watcher
         self._payloads = connection.payloads(task_id)
         self._describe = describe
         self._task_id = task_id
+        self._slots = slots
         self.patience = LONG_POLL
         """Timeout of the polls to come."""
         self.heard_at = -math.inf
         """The event loop's time at which Temporal last told what it knew; long ago while it cannot be asked."""
 
     async def moments(self) -> AsyncGenerator[list[Moment]]:
-        """What happened since the item before, oldest first. The first item ends with the task as it is now; an empty
-        one says that nothing has happened for some seconds. Ends with the task.
+        """What happened since the item before, oldest first. The first item of a run ends with the task as it is now;
+        an empty one says that nothing has happened for some seconds. Ends with the task.
 
         Raises:
             TaskNotFound: It does not exist, or not any more.
         """
         run_id: str | None = ""
+        copied = False
         while run_id is not None:
-            base = await self._retried(partial(self._describe, self._task_id, run_id))
-            run_id = None
-            async with aclosing(self._run(base)) as looks:
-                async for moments in looks:
-                    yield moments
-                    if moments and (ended := moments[-1].ended):
-                        run_id = _following(ended)
+            run, moments, token = await self._retried(partial(self._begin, run_id))
+            held = list[Moment]()
+            ended: Closed | None = None
+            while True:
+                held += moments
+                if not (copied and run.now.pending_task):  # what was copied is still to be worked in again
+                    yield _outcome(held) if copied else held
+                    ended = held[-1].ended if held else None
+                    held, copied = [], False
+                if not token:
+                    break
+                try:
+                    moments, token = await self._retried(partial(self._next, run, token))
+                except _TokenLost:
+                    await asyncio.sleep(_FIRST_PAUSE)
+                    run, moments, token = await self._retried(partial(self._begin, run.now.run_id))
+            run_id, copied = (_following(ended), ended.by_reset) if ended else (None, False)
 
-    async def _run(self, base: Described) -> AsyncGenerator[list[Moment]]:
-        run, token, gathered = _Run.of(base, self._payloads), b"", list[Moment]()
-        while True:
-            try:
-                page = await self._retried(partial(self._page, base.run_id, token))
-            except _TokenLost:
-                run, token, gathered = _Run.of(base, self._payloads), b"", []
-                continue
-            self.heard_at = asyncio.get_running_loop().time()
-            for event in page.history.events:
-                gathered.append(await self._retried(partial(run.take, event)))
-            if run.now.history_length >= base.history_length:
-                yield gathered
-                gathered = []
-            if not (token := page.next_page_token):
-                return
+    async def _begin(self, run_id: str) -> tuple[_Run, list[Moment], bytes]:
+        """A run from its first event to what a describe shows of it."""
+        async with self._slots:
+            base = await self._describe(self._task_id, run_id)
+            run, gathered, token = _Run.of(base, self._payloads), list[Moment](), b""
+            while run.now.history_length < base.history_length:
+                try:
+                    moments, token = await self._next(run, token)
+                except _TokenLost as lost:
+                    raise EngineUnavailable from lost
+                gathered += moments
+                if not token:
+                    break
+        if run.now.history_length == base.history_length:
+            gathered[-1] = replace(gathered[-1], run=replace(run.now, heartbeat=base.heartbeat))
+        return run, gathered, token
+
+    async def _next(self, run: _Run, token: bytes) -> tuple[list[Moment], bytes]:
+        """The events after `token`, as soon as there are any, and the token after them."""
+        page = await self._page(run.now.run_id, token)
+        now = run.now
+        try:
+            moments = [await run.take(event) for event in page.history.events]
+        except EngineUnavailable:
+            run.now = now  # the whole page is read again
+            raise
+        self.heard_at = asyncio.get_running_loop().time()
+        return moments, page.next_page_token
 
     async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
         """The answer of `ask`, through outages."""
@@ -206,7 +235,7 @@ class Follower:
                 timeout=self.patience,
             )
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if error.status is RPCStatusCode.NOT_FOUND and not is_namespace_missing(error):
                 raise TaskNotFound from error
             if error.status is RPCStatusCode.INVALID_ARGUMENT and token:
                 raise _TokenLost from error
@@ -215,6 +244,11 @@ class Follower:
             if not is_connect_failure(error):
                 raise
             raise EngineUnavailable from error
+
+
+def _outcome(moments: list[Moment]) -> list[Moment]:
+    """What has come of all of them."""
+    return [replace(moments[-1], told=True)] if moments else []
 
 
 def _following(ended: Closed) -> str | None:

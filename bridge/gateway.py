@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
@@ -284,9 +285,9 @@ class Gateway:
         events = [await told(event, payloads, task_id) for event in response.history.events]
         return HistoryPage(tuple(event for event in events if event is not None), len(events), response.next_page_token)
 
-    def follower(self, task_id: str) -> Follower:
+    def follower(self, task_id: str, slots: AbstractAsyncContextManager[Any]) -> Follower:
         """See `bridge.follow`."""
-        return Follower(self._connection, self.describe, task_id)
+        return Follower(self._connection, self.describe, task_id, slots)
 
     async def polled_since(self, queue: str, moment: datetime) -> bool:
         """Whether a worker has asked `queue` for workflow tasks since `moment`; an idle one asks at least once a

@@ -9,6 +9,7 @@ not shown. Progress of activities is told at most once a second.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, Final
@@ -25,7 +26,7 @@ from bridge.follow import Moment
 from bridge.reader import Reader, Seen
 from bridge.status import Live, TaskState, Terminal, live
 from bridge.tasks import Context, TaskParams, exchange_of
-from bridge.waits import through_outages
+from bridge.waits import REREAD_SECONDS, through_outages
 from bridge.watch import Listener
 from bridge.watches import Watches
 from bridge.wire import detailed_task
@@ -37,6 +38,9 @@ MAX_TASKS: Final = 1000
 
 MAX_READS: Final = 64
 """Tasks that are read at a time for one subscription."""
+
+FIRST_LOOK_SECONDS: Final = 1.0
+"""How long a task may take to be followed before it is read without; a followed one is read from memory."""
 
 
 class Subscriptions:
@@ -60,9 +64,8 @@ class Subscriptions:
         honoured = self._announcer.honoured(params["notifications"])
         if wanted:
             require_tasks(exchange.peer.capabilities)
-        subscription = _Subscription(self._reader, exchange)
-        own = await asyncio.gather(*map(subscription.is_own, wanted))
-        accepted = [task_id for task_id, is_own in zip(wanted, own, strict=True) if is_own]
+        subscription = _Subscription(self._reader, exchange, self._watches.slots)
+        accepted = await subscription.own(wanted)
         async with AsyncExitStack() as stack:
             listeners = {
                 task_id: await stack.enter_async_context(self._watches.listening(task_id)) for task_id in accepted
@@ -77,17 +80,26 @@ class Subscriptions:
 class _Subscription:
     """One open stream."""
 
-    def __init__(self, reader: Reader, exchange: Exchange) -> None:
+    def __init__(self, reader: Reader, exchange: Exchange, slots: asyncio.Semaphore) -> None:
         self.meta: Final = {SUBSCRIPTION_META: exchange.request_id}
         self._reader = reader
         self._exchange = exchange
+        self._slots = slots
         self._reading = asyncio.Semaphore(MAX_READS)
         self._writing = asyncio.Lock()  # one message at a time: a client that does not read costs one, not one per task
 
-    async def is_own(self, task_id: str) -> bool:
-        """Whether this owner has such a task. Raises EngineUnavailable, EngineRefused."""
+    async def own(self, task_ids: Sequence[str]) -> list[str]:
+        """Those that are tasks of this owner. Raises EngineUnavailable, EngineRefused."""
         try:
-            async with self._reading:
+            async with asyncio.TaskGroup() as group:
+                checks = {task_id: group.create_task(self._is_own(task_id)) for task_id in task_ids}
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        return [task_id for task_id, check in checks.items() if check.result()]
+
+    async def _is_own(self, task_id: str) -> bool:
+        try:
+            async with self._slots:
                 await self._reader.check(task_id, self._exchange.owner)
         except TaskNotFound:
             return False
@@ -124,16 +136,23 @@ class _Subscription:
     async def _states(self, task_id: str, listener: Listener) -> AsyncGenerator[TaskState]:
         """The state as it is, each that was published since, and the end; ends early if the task is gone meanwhile."""
         with suppress(TaskNotFound):
-            now = await self._look(task_id)
-            yield now.state
-            async with aclosing(listener.changes(now.run)) as changes:
+            await listener.arrival(FIRST_LOOK_SECONDS)
+            yield await self._look(task_id, listener)
+            async with aclosing(listener.changes()) as changes:
                 async for moment in changes:
-                    yield _published(moment) if moment else (await self._look(task_id)).state
-            yield (await self._look(task_id)).state
+                    yield _published(moment) if moment else await self._look(task_id, listener)
+            yield await self._look(task_id, listener)
 
-    async def _look(self, task_id: str) -> Seen:
+    async def _look(self, task_id: str, listener: Listener) -> TaskState:
+        seen = await through_outages(lambda: self._read(task_id))
+        listener.after = seen.run
+        uncertain = isinstance(seen.state, Live) and seen.state.uncertain
+        listener.look_again_at = asyncio.get_running_loop().time() + REREAD_SECONDS if uncertain else math.inf
+        return seen.state
+
+    async def _read(self, task_id: str) -> Seen:
         async with self._reading:
-            return await through_outages(lambda: self._reader.look(task_id, self._exchange.owner))
+            return await self._reader.look(task_id, self._exchange.owner)
 
 
 async def _until(stopping: asyncio.Event, works: Sequence[Coroutine[Any, Any, None]]) -> None:

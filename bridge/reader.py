@@ -48,6 +48,9 @@ OUTCOME_CACHE_BYTES: Final = 64 * MiB
 VIEW_CACHE_BYTES: Final = 32 * MiB
 ACKNOWLEDGED_BYTES: Final = 8 * MiB
 ACKNOWLEDGED_SECONDS: Final = 600.0
+OWNERS: Final = 10_000
+OWNER_SECONDS: Final = 10.0
+"""A task's owner never changes, but the task may be deleted. Long enough for many who begin to listen at once."""
 
 _OBJECT_FACTOR: Final = 4
 _OBJECT_BYTES: Final = 2_000
@@ -93,42 +96,46 @@ class Reader:
             getsizeof=lambda kept: kept.size,
         )
         self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
+        self._owners: TTLCache[str, str] = TTLCache(OWNERS, OWNER_SECONDS)
         self._acknowledged: TTLCache[str, _Acknowledged] = TTLCache(
             ACKNOWLEDGED_BYTES, ttl=ACKNOWLEDGED_SECONDS, getsizeof=lambda entry: entry.size
         )
 
-    async def read(self, task_id: str, owner: Principal) -> TaskState:
-        """The task's state, at least as new as this call, or as the watch of it.
+    async def read(self, task_id: str, owner: Principal, *, exact: bool = False) -> TaskState:
+        """The task's state, at least as new as this call; or as the watch of it, unless it must be `exact` because
+        something is decided by it.
 
         Raises:
             TaskNotFound: No such task, deleted by retention, not a task, or not `owner`'s.
             EngineUnavailable, EngineRefused: Temporal could not be asked.
         """
-        return (await self.look(task_id, owner)).state
+        return (await self.look(task_id, owner, exact=exact)).state
 
     async def check(self, task_id: str, owner: Principal) -> None:
-        """Raises what `read` raises, without finding out more than that the task is `owner`'s."""
-        kept = self._outcomes.get(task_id)
-        _owned(kept.state.memo if kept else (await self._latest(task_id)).run.memo, owner)
+        """Raises what `read` raises, without finding out more than that the task is, or has just been, `owner`'s."""
+        if self._owners.get(task_id) != owner.identity:
+            self._owners[task_id] = _owned((await self._latest(task_id)).run.memo, owner).owner.identity
 
-    async def look(self, task_id: str, owner: Principal) -> Seen:
+    async def look(self, task_id: str, owner: Principal, *, exact: bool = False) -> Seen:
         """See `read`; also says which run showed it."""
         if (kept := self._outcomes.get(task_id)) is not None:
             _owned(kept.state.memo, owner)
             return Seen(kept.state)
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
-        pause = _FIRST_PAUSE
+        pause, counted = _FIRST_PAUSE, False
         while True:
             patient = pause < _PATIENCE
-            moment = await (self._latest(task_id) if patient else self._described(task_id))
+            moment = await (self._latest(task_id) if patient and not exact else self._described(task_id))
             run = await self._chains.deciding(moment.run)
             memo = _owned(run.memo, owner)
             if run.closed_at is not None:
                 if (ended := await self._ended(run, memo, moment.ended if run is moment.run else None)) is not None:
                     return Seen(ended, run)
             else:
-                self._watches.read(run)
+                if not counted:
+                    self._watches.read(run)
+                    counted = True
                 try:
                     view = await self._view(run, deadline, patient=patient)
                     return Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)

@@ -61,7 +61,7 @@ class Live:
     """A task that may still change. `last_updated_at` moves with the status and the questions, not with progress.
 
     `taken_up` is false until a worker has completed a first step of it. `questions_known` is false when it may be
-    asking something that nobody could be asked about.
+    asking something that nobody could be asked about. `uncertain`: it is the last known state, since nobody answered.
     """
 
     task_id: str
@@ -77,6 +77,7 @@ class Live:
     phase: Literal["before_handle"] | None = None
     taken_up: bool = True
     questions_known: bool = True
+    uncertain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +319,7 @@ def live(
             progress=(heartbeat,) if heartbeat else (),
             taken_up=taken_up,
             questions_known=questions_known,
+            uncertain=note is not None,
         )
     asked = {key: ask for key, ask in (view.input_requests or {}).items() if key not in set(without)}
     parked = view.status == "input_required" and bool(asked)
@@ -336,6 +338,7 @@ def live(
         phase=view.phase,
         taken_up=taken_up,
         questions_known=questions_known,
+        uncertain=note is not None,
     )
 
 

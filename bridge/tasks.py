@@ -88,7 +88,7 @@ class Tasks:
             MCPError: -32602, naming key and reason, if an answer does not fit its question; nothing is sent then.
             BridgeError: No such task for this owner, or Temporal is away.
         """
-        state = await self._reader.read(task_id, caller.owner)
+        state = await self._reader.read(task_id, caller.owner, exact=True)
         if not isinstance(state, Live):
             return False
         # A question that nobody can be asked about now may be what is answered; the workflow checks again and ignores
@@ -111,7 +111,7 @@ class Tasks:
         Raises:
             BridgeError: No such task for this owner, or Temporal is away.
         """
-        state = await self._reader.read(task_id, owner)
+        state = await self._reader.read(task_id, owner, exact=True)
         return isinstance(state, Live) and (key in (state.input_requests or {}) or not state.questions_known)
 
 

@@ -1,8 +1,8 @@
 """One task that is watched: what is known of it, who listens, and the poll of its history.
 
-A listener gets every published change in order, from the state at which it joined. One that does not keep up loses the
-oldest of them, never the newest, and holds nobody else up. Readers are told the task as it was last heard of, but only
-while the poll is alive, and never less than this process has already seen by a describe.
+A listener gets every published change in order, from the state that it has read itself. One that does not keep up loses
+the oldest of them, never the newest, and holds nobody else up. Readers are told the task as it was last heard of, but
+only while the poll is alive, and never less than this process has already seen by a describe.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -38,21 +38,23 @@ STALE_SECONDS: Final = SHORT_POLL.total_seconds() + 1
 
 class Listener:
     """What one listener has not seen yet of one task. `every`: also changes that were not published, since the listener
-    reads the task itself.
+    reads the task itself. `after` is what it has seen by itself, and `look_again_at` when it should look although
+    nothing happened.
     """
 
     def __init__(self, *, every: bool = False) -> None:
         self.every: Final = every
+        self.after: Described | None = None
+        self.look_again_at = math.inf
         self._unread: deque[Moment | None] = deque(maxlen=MAX_UNREAD)
         self._arrived = asyncio.Event()
         self._ended = False
 
-    def put(self, moment: Moment) -> None:
-        """Add a change."""
-        if moment.run.snapshot is not None:
-            self._unread.append(moment)
-        elif not self._unread or self._unread[-1] is not None:
-            self._unread.append(None)
+    def put(self, moment: Moment | None) -> None:
+        """Add a change; None, or one of a workflow that publishes no snapshot, says that it is time to look."""
+        change = None if moment is None or moment.run.snapshot is None else moment
+        if change is not None or not self._unread or self._unread[-1] is not None:
+            self._unread.append(change)
         self._arrived.set()
 
     def end(self) -> None:
@@ -60,14 +62,21 @@ class Listener:
         self._ended = True
         self._arrived.set()
 
-    async def changes(self, after: Described | None = None) -> AsyncGenerator[Moment | None]:
-        """The changes in order, but for those that `after` shows already; None says "something changed" of a workflow
-        that publishes no snapshot. Ends with the task.
-        """
+    async def arrival(self, within: float) -> None:
+        """Wait until there is a change, but not for longer than `within` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._arrived.wait()
+
+    async def changes(self) -> AsyncGenerator[Moment | None]:
+        """The changes in order, but for those that `after` shows already; None says "look". Ends with the task."""
         while True:
             while self._unread:
                 moment = self._unread.popleft()
-                if moment is None or after is None or not _shows(after, moment.run):
+                if moment is None:
+                    yield None
+                elif self.after is None or not _shows(self.after, moment.run):
+                    self.after = moment.run
                     yield moment
             if self._ended:
                 return
@@ -97,17 +106,31 @@ class Watch:
             listener.end()
 
     def seen(self, now: float) -> Moment | None:
-        """The task as it was last heard of; None if that may not be relied on."""
-        latest, described = self._latest, self._described
+        """The task as it was last heard of. None if that may not be relied on, or if it is this reader's turn to
+        describe a task at work, for the sake of its heartbeats.
+        """
+        latest = self._latest
         if latest is None or latest.ended is not None:
             return latest
         if self.ended or self.polling is None or now - self.follower.heard_at > STALE_SECONDS:
             return None
-        return latest if described is None or latest.run.reaches(described) else None
+        if self._described is not None and not latest.run.reaches(self._described):
+            return None
+        if latest.run.activities and now - self.looked_at >= LOOK_SECONDS:
+            self.looked_at = now
+            return None
+        return latest
 
     def described(self, run: Described) -> None:
         """Note what a describe showed: this process must not tell less of the task any more."""
-        self._described = run
+        if self._described is None or not self._described.reaches(run):
+            self._described = run
+        latest = self._latest
+        if latest is None or not latest.run.activities or run.heartbeat == latest.run.heartbeat:
+            return
+        if run.run_id == latest.run.run_id and run.reaches(latest.run):
+            self._latest = replace(latest, run=replace(latest.run, heartbeat=run.heartbeat), told=True)
+            self._tell([self._latest])
 
     def current(self, now: float) -> bool:
         """Whether a change would be heard of."""
@@ -118,19 +141,18 @@ class Watch:
         self.read_at = now
         self.follower.patience = SHORT_POLL
 
-    def read_lately(self, now: float, within: float = OFTEN_SECONDS) -> bool:
+    def read_lately(self, now: float) -> bool:
         """Whether somebody reads the task."""
-        return now - self.read_at < within
+        return now - self.read_at < OFTEN_SECONDS
 
     def wants_look(self, now: float) -> bool:
-        """Whether a describe would tell what the poll does not."""
-        if self.ended:
+        """Whether a describe would tell listeners what the poll does not."""
+        if self.ended or now - self.looked_at < LOOK_SECONDS:
             return False
         if not self.current(now):
             return bool(self.listeners)
-        if self._latest is None or not self._latest.run.activities:
-            return False
-        return self.read_lately(now, 2 * LOOK_SECONDS) or any(not listener.every for listener in self.listeners)
+        at_work = self._latest is not None and self._latest.run.activities > 0
+        return at_work and any(not listener.every for listener in self.listeners)
 
     async def poll(self) -> None:
         """Follow the task to its end."""
@@ -146,21 +168,19 @@ class Watch:
             self.end()  # deleted meanwhile: who reads it is told so
         except BridgeError as error:
             logger.warning("watch.refused", extra={"why": error.message})
-        finally:
-            self.polling = None
+        except Exception:  # of this task alone; its listeners are told by describes
+            logger.exception("watch.failed")
 
     def looked(self, run: Described, now: float) -> None:
         """Take a describe for what the poll does not tell."""
         latest = self._latest
-        if self.current(now) and latest is not None:
-            if run.run_id == latest.run.run_id and run.heartbeat != latest.run.heartbeat:
-                self._latest = replace(latest, run=replace(latest.run, heartbeat=run.heartbeat), told=True)
+        if latest is None or not self.current(now):
+            if run.closed_at is not None and not run.continued:
+                self.end()
+            elif latest is None or not latest.run.reaches(run):
+                self._latest = Moment(run, told=latest is None or run.snapshot != latest.run.snapshot)
                 self._tell([self._latest])
-        elif run.closed_at is not None and not run.continued:
-            self.end()
-        elif latest is None or not latest.run.reaches(run):
-            self._latest = Moment(run, told=latest is None or run.snapshot != latest.run.snapshot)
-            self._tell([self._latest])
+        self.described(run)
 
     def end(self) -> None:
         """Let the listeners go: the task has ended, or is gone."""
@@ -174,20 +194,26 @@ class Watch:
         if not news:
             return
         last = news[-1]
-        if known is not None and _same_activities(known, news):
+        if known is None:
+            last = replace(last, told=True)
+        elif _same_activities(known, news):
             last = replace(last, run=replace(last.run, heartbeat=known.run.heartbeat))
         self._latest = last
-        if known is None:
-            self._tell([replace(last, told=True)])  # what had happened before is told as its outcome alone
-        else:
-            self._tell([*(moment for moment in news[:-1] if moment.told), last])
+        self._tell([*(moment for moment in news[:-1] if moment.told), last], first=known is None)
 
-    def _tell(self, moments: Iterable[Moment]) -> None:
-        for moment in moments:
-            unpublished = not moment.run.pending_task  # while one is pending, what it brings is still to come
-            for listener in self.listeners:
-                if moment.told or (unpublished and (listener.every or moment.run.snapshot is None)):
+    def _tell(self, moments: list[Moment], *, first: bool = False) -> None:
+        """The `first` time the moments are the whole history: a listener leaves out what it has seen before, but one
+        that reads at each of them is told their outcome alone.
+        """
+        for listener in self.listeners:
+            for moment in moments[-1:] if first and listener.every else moments:
+                if moment.told or (_is_settled(moment) and (listener.every or moment.run.snapshot is None)):
                     listener.put(moment)
+
+
+def _is_settled(moment: Moment) -> bool:
+    """Whether nothing is pending, of which what it brings is still to come."""
+    return not moment.run.pending_task
 
 
 def _same_activities(known: Moment, news: list[Moment]) -> bool:
@@ -198,6 +224,7 @@ def _same_activities(known: Moment, news: list[Moment]) -> bool:
 
 
 def _shows(run: Described, change: Described) -> bool:
-    """Whether `run` shows what came with `change`."""
-    progress = run.history_length == change.history_length and run.heartbeat != change.heartbeat
+    """Whether `run` shows what came with `change`. Where a change has no report of an activity, there may be one."""
+    same = run.run_id == change.run_id and run.history_length == change.history_length
+    progress = same and change.heartbeat is not None and run.heartbeat != change.heartbeat
     return run.reaches(change) and not progress

@@ -2,7 +2,7 @@
 
 The machine may be busy, so figures mean something only side by side: contenders alternate, a figure is the median of
 their turns, and a bar is a ratio. Nothing here is a test: the exit status says whether it could be measured, not how it
-went.
+went. It ends by itself: what is not measured within the limit is left out.
 """
 
 from __future__ import annotations
@@ -11,161 +11,60 @@ import argparse
 import asyncio
 import json
 import os
-import signal
-import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
 
-from bridge.child import start_child, stop_child
-from bridge.dev_server import NAMESPACE
-from tests.bench.groups import BARE_QUEUE, GROUPS, Figure, Group, Sample, World
+from bridge.stopping import leave
+from tests.bench.groups import GROUPS, NOT_QUICK
+from tests.bench.measure import Outcome
 from tests.bench.peer import PeerMissing, running_peer
+from tests.bench.report import WIDTH, as_json, show
+from tests.bench.sessions import BenchError, reason
+from tests.bench.world import FULL, QUICK, Plan, World
 from tests.cases.stack import running_stack
 
-TURNS: Final = 5
-WARM_UP: Final = 0.5
-"""Part of a turn that each contender works before the first that counts."""
 
-SETTLE_SECONDS: Final = 0.5
-"""Between turns, so that what one contender left to do is not the next one's burden."""
-
-QUICK_TURNS: Final = 3
-QUICK_SECONDS: Final = 0.5
-"""Part of a turn's length."""
-
-LIMIT_SECONDS: Final = 680.0
-QUICK_LIMIT_SECONDS: Final = 160.0
-
-Results = dict[str, list[Sample]]
-
-
-async def _measure(names: Sequence[str], *, quick: bool, console: Console) -> list[tuple[Group, Results]]:
-    async with AsyncExitStack() as stack:
-        peer: str | None = None
+async def _measure(names: Sequence[str], plan: Plan, console: Console) -> tuple[list[Outcome], bool]:
+    """What could be measured, and whether that was all."""
+    outcomes: list[Outcome] = []
+    complete = True
+    async with AsyncExitStack() as running:
+        peer = None
         try:
-            peer = await stack.enter_async_context(running_peer(console))
+            peer = await running.enter_async_context(running_peer(console))
         except PeerMissing as missing:
             console.print(f"[yellow]Without the peer: {missing}[/yellow]")
-        async with asyncio.timeout(QUICK_LIMIT_SECONDS if quick else LIMIT_SECONDS):
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            temporal = await stack.enter_async_context(running_stack(folder / "counter"))
-            await temporal.worker("tests.bench.tools")
-            bridge = await temporal.bridge("tests.bench.tools")
-            await _bare_worker(stack, temporal.environment)
-            client = await Client.connect(
-                temporal.temporal.address, namespace=NAMESPACE, data_converter=pydantic_data_converter
-            )
-            measured = []
-            for number, name in enumerate(names, 1):
-                async with AsyncExitStack() as sessions:
-                    group = await GROUPS[name](World(bridge.url, peer, client, sessions))
-                    results = await _turns(group, f"{number}/{len(names)}", quick=quick, console=console)
-                    measured.append((group, results))
-            return measured
+        try:
+            async with asyncio.timeout(plan.limit):
+                folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+                stack = await running.enter_async_context(running_stack(folder / "counter"))
+                world = await World.of(plan, console, stack, running, peer)
+                for number, name in enumerate(names, 1):
+                    console.print(f"{number}/{len(names)} {name}")
+                    try:
+                        outcomes.append(await _group(world, name))
+                    except* (BenchError, RPCError, OSError, EOFError, AssertionError) as failures:
+                        console.print(f"[red]{name} could not be measured: {reason(failures)}[/red]")
+                        complete = False
+        except TimeoutError:
+            console.print(f"[red]Not all was measured within {plan.limit:.0f} s: the machine is too busy.[/red]")
+            complete = False
+    return outcomes, complete
 
 
-async def _bare_worker(stack: AsyncExitStack, environment: Mapping[str, str]) -> None:
-    worker = await start_child(
-        [sys.executable, "-m", "tests.bench.bare_worker", BARE_QUEUE],
-        environment=environment,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    stack.push_async_callback(stop_child, worker, ask=signal.SIGTERM, patience=5)
-    if worker.stdout is not None:
-        await worker.stdout.readline()
-
-
-async def _turns(group: Group, number: str, *, quick: bool, console: Console) -> Results:
-    turns = QUICK_TURNS if quick else TURNS
-    seconds = group.seconds * (QUICK_SECONDS if quick else 1)
-    results: Results = {contender.name: [] for contender in group.contenders}
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[now]}"))
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(f"{number} {group.title}", total=(turns + 1) * len(group.contenders), now="")
-        for turn in range(turns + 1):
-            for contender in group.contenders:
-                progress.update(bar, now=f"turn {turn}: {contender.name}" if turn else f"warming up {contender.name}")
-                sample = await contender.turn(seconds if turn else seconds * WARM_UP)
-                if turn:
-                    results[contender.name].append(sample)
-                progress.advance(bar)
-                await asyncio.sleep(SETTLE_SECONDS)
-        progress.update(bar, now="")
-    return results
-
-
-def _medians(samples: Sequence[Sample]) -> Sample:
-    return {figure: statistics.median(sample[figure] for sample in samples) for figure in samples[0]}
-
-
-def _ratios(results: Results, of: str, figure: Figure, against: str) -> tuple[float, float, float]:
-    """Of the medians, and the smallest and largest of any turn."""
-    each = [mine[figure] / theirs[figure] for mine, theirs in zip(results[of], results[against], strict=True)]
-    return _medians(results[of])[figure] / _medians(results[against])[figure], min(each), max(each)
-
-
-def _bars(group: Group, results: Results) -> list[dict[str, Any]]:
-    bars = []
-    for bar in group.bars:
-        if bar.against in results:
-            ratio, low, high = _ratios(results, bar.of, bar.figure, bar.against)
-            limit = f"{'>=' if bar.figure == 'rate' else '<='} {bar.factor:g} x {bar.against}"
-            bars.append(
-                {"of": bar.of, "figure": bar.figure, "bar": limit, "ratio": ratio, "low": low, "high": high}
-                | {"met": bar.met(ratio)}
-            )
-    return bars
-
-
-def _report(measured: Sequence[tuple[Group, Results]]) -> dict[str, Any]:
-    return {
-        group.title: {
-            "medians": {name: _medians(samples) for name, samples in results.items()},
-            "bars": _bars(group, results),
-        }
-        for group, results in measured
-    }
-
-
-def _show(report: Mapping[str, Any], console: Console) -> None:
-    table = Table(title="Medians of the turns", title_justify="left")
-    table.add_column("")
-    for heading in ("p50 ms", "p95 ms", "per second"):
-        table.add_column(heading, justify="right")
-    bars = Table(title="Bars", title_justify="left")
-    for heading in ("work", "bar", "ratio", "of any turn", ""):
-        bars.add_column(heading)
-    for title, figures in report.items():
-        table.add_section()
-        table.add_row(f"[bold]{title}[/bold]")
-        for name, medians in figures["medians"].items():
-            cells = [
-                f"{medians[f]:.{2 if f != 'rate' else 0}f}" if f in medians else "" for f in ("p50", "p95", "rate")
-            ]
-            table.add_row(f"  {name}", *cells)
-        for bar in figures["bars"]:
-            verdict = "[green]met[/green]" if bar["met"] else "[red]missed[/red]"
-            spread = f"{bar['low']:.2f} to {bar['high']:.2f}"
-            bars.add_row(f"{title}: {bar['of']}", bar["bar"], f"{bar['ratio']:.2f}", spread, verdict)
-    console.print(table)
-    if bars.rows:
-        console.print(bars)
-
-
-def _cell(medians: Mapping[str, float], figure: Figure) -> str:
-    if figure not in medians:
-        return ""
-    return f"{medians[figure]:.{1 if figure == 'rate' else 2}f}"
+async def _group(world: World, name: str) -> Outcome:
+    began = time.monotonic()
+    async with AsyncExitStack() as world.opened:
+        outcome = await GROUPS[name](world)
+    world.console.print(f"  {time.monotonic() - began:.0f} s")
+    return outcome
 
 
 def main() -> None:
@@ -173,23 +72,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description="Measures what docs/performance.md reports."
     )
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter turns, under three minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter turns, under five minutes")
     parser.add_argument("--only", action="append", choices=GROUPS, help="measure this group alone; may be repeated")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     console = Console(stderr=True)
     load = ", ".join(f"{average:.2f}" for average in os.getloadavg())
     console.print(f"{os.cpu_count()} cores, load average before {load}")
-    try:
-        measured = asyncio.run(_measure(options.only or list(GROUPS), quick=options.quick, console=console))
-    except TimeoutError:
-        console.print("[red]It took too long: the machine is too busy to measure anything.[/red]")
-        sys.exit(1)
-    report = _report(measured)
+    plan = QUICK if options.quick else FULL
+    names = options.only or [name for name in GROUPS if not (options.quick and name in NOT_QUICK)]
+    outcomes, complete = asyncio.run(_measure(names, plan, console))
     if options.json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        sys.stdout.write(json.dumps(as_json(outcomes), indent=2) + "\n")
     else:
-        _show(report, Console())
+        show(outcomes, Console(width=None if sys.stdout.isatty() else WIDTH))
+    leave(0 if complete else 1)
 
 
 if __name__ == "__main__":

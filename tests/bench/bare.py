@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from bridge.auth import LOCAL_OWNER
 from tests.bench.sessions import ANSWER, Poll
+from tests.bench.wire import ARGUMENTS
 from workflows.kit.contract import (
     OWNER_ATTRIBUTE,
     STATUS_ATTRIBUTE,
@@ -30,7 +32,6 @@ from workflows.kit.contract import (
     TaskMemo,
 )
 
-_ATTRIBUTES: Final = {TOOL_ATTRIBUTE: "approve", OWNER_ATTRIBUTE: "0" * 32, STATUS_ATTRIBUTE: "working"}
 _ENDED: Final = {
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED: "completed",
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED: "failed",
@@ -43,26 +44,32 @@ _ENDED: Final = {
 class BareSession:
     """A plain client that starts `workflow` with the memo and the search attributes that the bridge starts it with.
 
-    It polls by describe, which is the cheapest way to see both the question (in the memo) and the end.
+    What it starts is a task, which a bridge reads like one of its own. It polls by describe, which is the cheapest way
+    to see both the question (in the memo) and the end.
     """
 
-    def __init__(self, client: Client, workflow: str, queue: str) -> None:
+    def __init__(self, client: Client, workflow: str, queue: str, arguments: Mapping[str, Any] = ARGUMENTS) -> None:
         self._client = client
         self._workflow = workflow
         self._queue = queue
+        self._arguments = arguments
+        self._attributes = {TOOL_ATTRIBUTE: workflow, OWNER_ATTRIBUTE: "0" * 32, STATUS_ATTRIBUTE: "working"}
 
     async def create(self) -> str:
         """StartWorkflow."""
         task_id = f"bare-{uuid.uuid4().hex}"
         await self._client.start_workflow(
             self._workflow,
-            {"change": "release 4.2"},
+            self._arguments,
             id=task_id,
             task_queue=self._queue,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo={TASK_MEMO: _memo()},
+            memo={TASK_MEMO: _memo(self._workflow)},
             search_attributes=TypedSearchAttributes(
-                [SearchAttributePair(SearchAttributeKey.for_keyword(name), text) for name, text in _ATTRIBUTES.items()]
+                [
+                    SearchAttributePair(SearchAttributeKey.for_keyword(name), text)
+                    for name, text in self._attributes.items()
+                ]
             ),
         )
         return task_id
@@ -105,9 +112,9 @@ class BareSession:
         await self._client.workflow_service.query_workflow(request)
 
 
-def _memo() -> dict[str, Any]:
+def _memo(tool: str) -> dict[str, Any]:
     return TaskMemo(
-        tool="approve",
+        tool=tool,
         owner=LOCAL_OWNER,
         arguments_digest="0" * 64,
         created_at=datetime.now(UTC),

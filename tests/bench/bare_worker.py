@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from bridge.settings import temporal_connect_config
-from bridge.stopping import stop_signals
+from bridge.stopping import leave, stop_signals
 from tests.bench.bare_workflow import BareApprove
 
 
@@ -30,3 +30,4 @@ async def main(queue: str) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1]))
+    leave(0)

@@ -34,7 +34,8 @@ class BareApprove:
             "status": "input_required",
             "inputRequests": {"approval": {"method": "elicitation/create", "params": params}},
         }
-        workflow.upsert_memo({"mcp_view": self._view})
+        if arguments.get("snapshot", True):
+            workflow.upsert_memo({"mcp_view": self._view})
         workflow.upsert_search_attributes([STATUS.value_set("input_required")])
         await workflow.wait_condition(lambda: self._answer is not None)
         decision = {"change": arguments["change"], "approved": (self._answer or {})["content"]["approved"]}

@@ -11,8 +11,9 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from bridge.child import start_child, stop_child
 from bridge.dev_server import LOOPBACK, free_port
-from tests.bench.wire import McpSession
+from tests.bench.wire import McpServer, McpSession
 from tests.installs import Uninstallable, python_environment, run_installer
 
 REQUIREMENTS: Final = ("fastmcp-tasks==4.1.4", "uvloop", "httptools")
@@ -28,13 +29,21 @@ SERVER: Final = Path(__file__).with_name("peer_server.py")
 READY_SECONDS: Final = 30.0
 
 
+@dataclass(frozen=True)
+class Peer:
+    """A running peer: its endpoint, and its processes."""
+
+    url: str
+    pids: Sequence[int]
+
+
 class PeerMissing(Exception):
     """There is no peer to compare with; the message is one line that says why."""
 
 
 @asynccontextmanager
-async def running_peer(console: Console) -> AsyncIterator[str]:
-    """Redis and the peer's server, on loopback; yields the server's URL.
+async def running_peer(console: Console) -> AsyncIterator[Peer]:
+    """Redis and the peer's server, on loopback.
 
     Raises:
         PeerMissing: It cannot be installed or does not start.
@@ -48,16 +57,18 @@ async def running_peer(console: Console) -> AsyncIterator[str]:
     redis_port, port = free_port(), free_port()
     url = f"http://{LOOPBACK}:{port}/mcp"
     async with AsyncExitStack() as stack:
-        await _start(stack, redis, "--port", str(redis_port), "--bind", LOOPBACK, "--save", "", "--appendonly", "no")
+        store = await _start(
+            stack, redis, "--port", str(redis_port), "--bind", LOOPBACK, "--save", "", "--appendonly", "no"
+        )
         await _listening(redis_port, "Redis")
-        await _start(stack, str(python), str(SERVER), str(port), f"redis://{LOOPBACK}:{redis_port}/0")
+        server = await _start(stack, str(python), str(SERVER), str(port), f"redis://{LOOPBACK}:{redis_port}/0")
         await _listening(port, "the peer")
-        session = await McpSession.open(url)
+        session = await McpSession.connect(McpServer(url))
         try:
             await session.create()
         finally:
             await session.close()
-        yield url
+        yield Peer(url, (store, server))
 
 
 async def _redis(console: Console) -> str:
@@ -75,9 +86,10 @@ async def _redis(console: Console) -> str:
     raise PeerMissing("redis-server was installed but is not on PATH")
 
 
-async def _start(stack: AsyncExitStack, *command: str) -> None:
+async def _start(stack: AsyncExitStack, *command: str) -> int:
     process = await start_child(command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL)
     stack.push_async_callback(stop_child, process, ask=signal.SIGTERM, patience=5)
+    return process.pid
 
 
 async def _listening(port: int, what: str) -> None:

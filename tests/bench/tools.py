@@ -1,4 +1,4 @@
-"""The tools that are measured (`--tasks tests.bench.tools`): one asks once, one is at work for ever."""
+"""The tools that are measured (`--tasks tests.bench.tools`): one asks once, one is at work for ever, one asks often."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ class Decision(BaseModel):
     approved: bool
 
 
+class Rounds(BaseModel):
+    rounds: int
+
+
+class Answers(BaseModel):
+    approvals: int
+
+
 class Approval(Form):
     approved: bool
 
@@ -38,6 +46,16 @@ class Work(Task[Change, Decision]):
         return Decision(change=arguments.change, approved=False)
 
 
-TASKS: list[type[Task[Any, Any]]] = [Approve, Work]
+@tool(name="interview", description="Asks one question after the other.", task="required")
+class Interview(Task[Rounds, Answers]):
+    async def execute(self, arguments: Rounds) -> Answers:
+        approvals = 0
+        for number in range(arguments.rounds):
+            answer = await self.elicit(f"Apply step {number}?", Approval, key=f"step-{number}")
+            approvals += answer.approved
+        return Answers(approvals=approvals)
+
+
+TASKS: list[type[Task[Any, Any]]] = [Approve, Work, Interview]
 ACTIVITIES: list[Any] = []
 SHARED = [__name__]

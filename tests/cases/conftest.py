@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 from tests.cases.client import FORMS, McpClient
 from tests.cases.stack import Process, Stack, running_stack
+from tests.stdio.client import StdioClient, stdio_client
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -49,3 +50,10 @@ async def plain(bridge: Process) -> AsyncIterator[McpClient]:
 async def engine(stack: Stack) -> Client:
     """Temporal itself."""
     return await Client.connect(stack.temporal.address)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pipe(stack: Stack, worker: Process) -> AsyncIterator[StdioClient]:
+    """The same server as `client` talks to, as a process of its own on two pipes."""
+    async with stdio_client(stack.environment) as server:
+        yield server

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from bridge.errors import TOO_MANY_REQUESTS
+from bridge.pace import PAUSE
 from tests.cases.client import McpClient
 from tests.cases.counts import counts
 from tests.cases.stack import Process
@@ -45,6 +46,7 @@ async def test_a_flood_of_reads_is_served_or_refused_as_documented_and_others_ha
                 alone.append(quiet)
                 beside.append(loud)
                 assert 2 * min(reads) >= statistics.mean(reads), "some were served at the cost of others"
+                assert sum(reads) <= 2 * seconds / PAUSE + CONNECTIONS, "they were not slowed"
         assert seen.keys() <= {(200, None), (429, TOO_MANY_REQUESTS)}
         assert statistics.median(beside) <= max(2 * statistics.median(alone), FLOOR_SECONDS), (alone, beside)
         for task_id in (flooded, *tasks):

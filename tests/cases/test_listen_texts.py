@@ -8,17 +8,14 @@ client of these tests takes a line for one message, in ASCII: `tests.stdio.clien
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-import pytest_asyncio
 
 from tests.cases.client import McpClient, accept
 from tests.cases.listening import SUBSCRIPTION
-from tests.cases.stack import Process, Stack
 from tests.cases.subscribers import HttpSubscriber, both, http_subscriber, pipe_subscriber
-from tests.stdio.client import StdioClient, cancelled, stdio_client
+from tests.stdio.client import StdioClient, cancelled
 from tests.support import eventually
 from workflows.kit.contract import MAX_PAYLOAD_BYTES
 
@@ -42,13 +39,6 @@ VALUE: Final[dict[str, Any]] = {
     "i": 12345678901234567890123,
 }
 """PL-09's."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pipe(stack: Stack, worker: Process) -> AsyncIterator[StdioClient]:
-    """The same server as `client` talks to, as a process of its own on two pipes."""
-    async with stdio_client(stack.environment) as server:
-        yield server
 
 
 def same(left: Any, right: Any) -> bool:

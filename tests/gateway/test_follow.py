@@ -33,7 +33,7 @@ async def following(bridge: Bridge, task_id: str) -> AsyncIterator[Followed]:
     followed = Followed()
 
     async def read() -> None:
-        async with aclosing(bridge.gateway.follower(task_id).moments()) as looks:
+        async with aclosing(bridge.gateway.follower(task_id, asyncio.Semaphore()).moments()) as looks:
             async for moments in looks:
                 followed.moments += moments
         followed.ended = True

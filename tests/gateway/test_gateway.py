@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -94,7 +95,7 @@ async def test_every_call_for_an_unknown_id_says_the_same(bridge: Bridge) -> Non
         lambda: bridge.answer(nobody, "a"),
         lambda: bridge.gateway.request_cancel(nobody, "p"),
         lambda: bridge.gateway.close_event(nobody, ""),
-        lambda: anext(bridge.gateway.follower(nobody).moments()),
+        lambda: anext(bridge.gateway.follower(nobody, asyncio.Semaphore()).moments()),
     ]
     for call in calls:
         with pytest.raises(TaskNotFound) as caught:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 
-from bridge.describe import Described
+from bridge.envelope import Peer
 from bridge.errors import TaskNotFound
+from bridge.exchange import Caller
 from bridge.follow import Moment
 from bridge.status import Live, Terminal
-from bridge.watch import LOOK_SECONDS, MAX_UNREAD, Listener
+from bridge.tasks import Tasks
+from bridge.watch import LOOK_SECONDS
 from bridge.watches import OFTEN_READS, Watches
-from tests.gateway.conftest import Bridge
+from tests.gateway.conftest import OWNER, Bridge
 from tests.support import eventually
-from workflows.kit.contract import TaskView
 
 
 class Heard:
@@ -86,6 +86,25 @@ async def test_a_listener_is_told_at_once_of_every_change_and_of_the_end(served:
     assert isinstance(await served.read(task), Terminal)
 
 
+async def test_what_happens_between_a_read_and_the_first_look_is_told(served: Bridge, replica: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [[f"q{number}"] for number in range(5)]})
+    await replica.parked(task, "q0")
+    read = await served.settled(task)
+    for number in range(4):
+        await replica.parked(task, f"q{number}")
+        await served.answer(task, f"q{number}")
+    await replica.parked(task, "q4")
+    asked = list[str]()
+    async with asyncio.timeout(20), served.watches.listening(task) as listener:
+        listener.after = read
+        async for moment in listener.changes():
+            assert moment and moment.run.snapshot
+            asked += moment.run.snapshot.input_requests or ()
+            if asked[-1:] == ["q4"]:
+                break
+    assert asked == ["q1", "q2", "q3", "q4"]
+
+
 async def test_listening_to_a_closed_task_ends_at_once(served: Bridge) -> None:
     task = await served.start("ender", {"how": "return", "value": 1})
     await served.ended(task)
@@ -101,10 +120,31 @@ async def test_a_listener_is_led_through_continue_as_new_and_a_reset(served: Bri
         await served.answer(task, "a")
         await served.parked(task, "b")
         await served.reset(task, (await served.settled(task)).run_id, 4)
-        await served.parked(task, "b")
+        await served.settled(task)
         assert not heard.ended
         await served.answer(task, "b")
         await heard.end()
+
+
+async def test_what_a_reset_copied_is_not_told_again(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a"], ["b"], ["c"]]})
+    for key in ("a", "b"):
+        await served.parked(task, key)
+        await served.answer(task, key)
+    await served.parked(task, "c")
+    parked = await served.settled(task)
+    async with listening(served, task, every=True) as heard:
+        before = await heard.more_than(0)
+        events = [event async for event in served.client.get_workflow_handle(task).fetch_history_events()]
+        completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        *_, last = [event.event_id for event in events if event.event_type == completed]
+        await served.reset(task, parked.run_id, last)
+        await heard.more_than(before)
+        await served.settled(task)
+        await served.answer(task, "c")
+        await heard.end()
+    snapshots = [change.run.snapshot for change in heard.changes[before:] if change]
+    assert {key for snapshot in snapshots if snapshot for key in snapshot.input_requests or ()} == {"c"}
 
 
 async def test_a_task_without_changes_is_told_once(served: Bridge) -> None:
@@ -140,6 +180,7 @@ async def test_a_listener_beyond_the_limit_is_told_by_describes_until_there_is_r
         await anext(changes)
     async with asyncio.timeout(30), watches.listening(first), watches.listening(second) as looked_at:
         changes = looked_at.changes()
+        assert await anext(changes) is None, "it is to look at once"
         told = await anext(changes)
         assert told and told.run.snapshot and set(told.run.snapshot.input_requests or ()) == {"a"}
         await served.answer(second, "a")
@@ -177,28 +218,6 @@ async def test_a_listener_takes_the_place_of_a_poll_that_only_readers_use(served
         assert watches.seen(heard) is not None
         assert watches.seen(read) is None
         assert len(watches) == 1
-
-
-def test_a_listener_that_does_not_keep_up_loses_the_oldest_changes(moment: Moment) -> None:
-    listener = Listener()
-    many = [replace(moment, run=replace(moment.run, history_length=number)) for number in range(MAX_UNREAD + 10)]
-    for one in many:
-        listener.put(one)
-    listener.end()
-
-    async def read() -> list[Moment | None]:
-        return [change async for change in listener.changes()]
-
-    assert asyncio.run(read()) == many[10:]
-
-
-@pytest.fixture
-def moment() -> Moment:
-    """A moment of a task that publishes snapshots."""
-    now = datetime.now(UTC)
-    view = TaskView.model_validate({"v": 1, "status": "working", "changedAt": now.isoformat()})
-    run = Described("t", "r", "r", "w", 5, now, None, False, False, False, True, False, "", None, view, 0, None, 0.0)
-    return Moment(run, told=True)
 
 
 async def test_a_task_that_is_read_often_is_read_from_memory(served: Bridge) -> None:
@@ -278,6 +297,22 @@ async def test_after_an_acknowledgement_reads_are_described_until_the_watch_know
     await watched(served, task)
 
 
+async def test_an_answer_is_checked_by_a_describe_even_where_memory_is_behind(
+    served: Bridge, replica: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await served.start("asker", {"rounds": [["a"], ["b"]]})
+    await served.parked(task, "a")
+    await watched(replica, task)
+    behind = replica.watches.seen(task)
+    monkeypatch.setattr(replica.watches, "seen", lambda _task_id: behind)
+    await served.answer(task, "a")
+    await served.parked(task, "b")
+    caller = Caller(owner=OWNER, channel="test", peer=Peer(version="2026-07-28", capabilities={}))
+    answer = {"b": {"action": "accept", "content": {"text": "yes"}}}
+    assert await Tasks(replica.gateway, replica.reader).deliver(task, answer, caller)
+    assert (await served.ended(task)).status == "completed"
+
+
 async def test_a_read_never_shows_less_than_this_replica_has_described(served: Bridge, replica: Bridge) -> None:
     """Another replica answers; this one's watch may lag, but what a describe showed is not taken back."""
     task = await served.start("asker", {"rounds": [[f"q{number}"] for number in range(20)]})
@@ -307,7 +342,6 @@ async def test_progress_of_an_activity_reaches_readers_and_listeners_of_a_watche
     async with listening(served, task) as heard:
         await heard.more_than(0)
         await watched(served, task)
-        assert (await served.read(task)).status_message in ("1/4 rows", "copying")
         await eventually(beating, what="the report, from memory")
     await served.gateway.request_cancel(task, "enough")
     await served.ended(task)

@@ -126,7 +126,11 @@ async def test_a_hundred_subscriptions_are_each_told_by_their_own_id(server: Std
         assert len(subscriber.messages) == 1 + len(subscriber.tasks(task_id))
 
 
-async def test_what_needs_no_engine_is_answered_beside_subscriptions_while_the_engine_hangs(stack: Stack) -> None:
+async def test_what_needs_no_engine_is_answered_beside_subscriptions_while_the_engine_hangs(
+    stack: Stack, later: StdioClient
+) -> None:
+    """Beside one that is open, and one that hangs because nothing is known of its task yet."""
+    stranger = await later.start("ask", {"n": 1})
     wire = Wire(stack.temporal.address)
     await wire.open()
     try:
@@ -135,7 +139,7 @@ async def test_what_needs_no_engine_is_answered_beside_subscriptions_while_the_e
             subscriber = await pipe_subscriber(server, [task_id])
             await subscriber.told(task_id, "input_required")
             wire.flowing.clear()
-            hanging = request("subscriptions/listen", listen_params([task_id]), id="hanging")
+            hanging = request("subscriptions/listen", listen_params([stranger]), id="hanging")
             await server.send(hanging, *(request("server/discover", id=number) for number in range(20)))
             for number in range(20):
                 await server.response(number)

@@ -1,0 +1,146 @@
+"""More parked tasks: does a read get slower, and who needs more memory?
+
+Each size has a Temporal of its own, so that the sizes can take turns. A turn starts a new bridge, reads some tasks for
+the first time and then a few times more, too seldom to be watched. The tasks are made by a bare client, so the bridge
+that runs meanwhile knows nothing of them, and must not grow. The worker's cache of runs has a bound, so its memory must
+have one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.bench.accounts import resident_bytes
+from tests.bench.bare import BareSession
+from tests.bench.measure import Bar, Outcome, Sample, Verdict, medians, percentiles, verdict
+from tests.bench.sessions import make
+from tests.bench.wire import McpServer, McpSession
+from tests.bench.world import TASKS, TOOLS_QUEUE, World, connect
+from tests.cases.stack import Stack, running_stack
+
+SIZES: Final = (100, 1_000, 10_000)
+QUICK_SIZES: Final = (100, 1_000)
+TURNS: Final = 5
+QUICK_TURNS: Final = 2
+
+SAMPLE: Final = 100
+"""Tasks that a turn reads, spread evenly over all."""
+
+REPEATS: Final = 3
+CREATORS: Final = 32
+
+WARM_UP: Final = 30
+"""Creates and reads of a bridge whose memory is measured, so that it has everything loaded, and reads of another task
+before the first that counts."""
+
+MOST_KIB: Final = 2.0
+MiB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class _Site:
+    stack: Stack
+    bare: BareSession
+    tasks: Sequence[str]
+    memory: Sample
+
+
+async def growth(world: World) -> Outcome:
+    """tasks/get and memory at each size."""
+    quick = world.plan.quick
+    sizes, turns = (QUICK_SIZES, QUICK_TURNS) if quick else (SIZES, TURNS)
+    reads: dict[str, list[Sample]] = {}
+    memory: dict[str, Sample] = {}
+    async with AsyncExitStack() as running:
+        sites: dict[int, _Site] = {}
+        with world.progress("growth", len(sizes) * (1 + turns)) as step:
+            for size in sizes:
+                step(f"making {size} parked tasks")
+                sites[size] = await _populated(running, size)
+                memory[f"memory with {size} parked"] = sites[size].memory
+            for turn in range(turns):
+                for size, site in sites.items():
+                    step(f"turn {turn + 1}: {size} parked")
+                    for name, sample in (await _read(site, turn)).items():
+                        reads.setdefault(name(size), []).append(sample)
+    most = sizes[-1]
+    bars = [Bar(name(most), "p50", 1.2, name(sizes[0])) for name in (_first, _again)]
+    grown = memory[f"memory with {most} parked"]["KiB a task"]
+    limit = Verdict(
+        work=f"bridge memory, {most} tasks that nobody reads",
+        figure="KiB a task",
+        bar=f"< {MOST_KIB:g} KiB a task",
+        value=grown,
+        met=grown < MOST_KIB,
+    )
+    rows = {name: medians(samples) for name, samples in sorted(reads.items(), key=lambda row: row[0].split(": ")[1])}
+    return Outcome("growth", {**rows, **memory}, [*(verdict(bar, reads) for bar in bars), limit])
+
+
+def _first(size: int) -> str:
+    return f"{size} parked: first read of a new replica"
+
+
+def _again(size: int) -> str:
+    return f"{size} parked: read again"
+
+
+def _bare(size: int) -> str:
+    return f"{size} parked: bare describe"
+
+
+async def _populated(running: AsyncExitStack, size: int) -> _Site:
+    folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+    stack = await running.enter_async_context(running_stack(folder))
+    worker, bridge = await stack.worker(TASKS), await stack.bridge(TASKS)
+    session = await McpSession.connect(McpServer(bridge.url))
+    for task_id in await make([session], WARM_UP, "input_required"):
+        await session.read(task_id)
+    await session.close()
+    before = resident_bytes(bridge.process.pid)
+    client = await connect(stack)
+    bare = BareSession(client, "approve", TOOLS_QUEUE)
+    tasks = await make([bare] * CREATORS, size, "input_required")
+    after = resident_bytes(bridge.process.pid)
+    memory = {
+        "KiB a task": (after - before) / 1024 / size,
+        "bridge MiB": after / MiB,
+        "worker MiB": resident_bytes(worker.process.pid) / MiB,
+        "temporal MiB": resident_bytes(stack.temporal.process.pid) / MiB,
+    }
+    await bridge.stop()
+    await worker.stop()  # nobody needs it for parked tasks
+    return _Site(stack, bare, tasks, memory)
+
+
+async def _read(site: _Site, turn: int) -> dict[Callable[[int], str], Sample]:
+    """The figures of one turn, by what names their row."""
+    bridge = await site.stack.bridge(TASKS)
+    try:
+        session = await McpSession.connect(McpServer(bridge.url))
+        stride = max(1, (len(site.tasks) - 1) // SAMPLE)
+        *chosen, other = [site.tasks[(turn + number * stride) % len(site.tasks)] for number in range(SAMPLE + 1)]
+        for _ in range(WARM_UP):
+            await session.read(other)
+        first = await _timed(session.read, chosen)
+        again = await _timed(session.read, chosen * REPEATS)
+        bare = await _timed(site.bare.describe, chosen * REPEATS)
+        await session.close()
+    finally:
+        await bridge.stop()
+    return {_first: percentiles(first), _again: percentiles(again), _bare: percentiles(bare)}
+
+
+async def _timed(read: Callable[[str], Awaitable[object]], tasks: Sequence[str]) -> list[float]:
+    taken = []
+    for task_id in tasks:
+        began = time.perf_counter()
+        await read(task_id)
+        taken.append(time.perf_counter() - began)
+    return taken
