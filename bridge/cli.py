@@ -162,8 +162,10 @@ def vendor(
 
 async def _bridge(settings: BridgeSettings, *, as_json: bool) -> None:
     from .app import running_bridge
+    from .heap import settle
 
     async with stop_signals(within=STOP_WITHIN_SECONDS) as stop, running_bridge(settings) as url:
+        settle()
         _say_ready("bridge", {"mcp": url}, as_json=as_json)
         await stop.wait()
 

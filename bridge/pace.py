@@ -10,9 +10,7 @@ refused, with an error that says nothing about the task. A line is forgotten onc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -37,96 +35,102 @@ class Pace:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], _Line] = {}
 
-    @asynccontextmanager
-    async def turn(self, task_id: str, reader: str) -> AsyncIterator[None]:
-        """Wait for a turn to read the task, and hold it.
+    async def turn(self, task_id: str, reader: str) -> _Line:
+        """Wait for a turn to read the task; it lasts as long as the context of what is returned.
 
         Raises:
             Refusal: 429, because `MOST_WAITING` reads of this task by this reader wait already.
         """
         key = (task_id, reader)
         line = self._lines.get(key)
-        if line is not None:
-            await line.wait()
+        if line is None:
+            line = self._lines[key] = _Line(partial(self._lines.pop, key))
         else:
-            line = self._lines[key] = _Line(reading=1, forget=partial(self._lines.pop, key))
-        try:
-            if not line.crowded:
-                await asyncio.sleep(0)  # reads from memory end at once: whoever came at the same moment gets in line
-            yield
-        finally:
-            line.leave()
+            await line.wait()
+        return line
 
 
-@dataclass(slots=True, eq=False)
 class _Line:
     """Who reads a task, and who waits, oldest first.
 
-    It is `crowded` if since the last turn began somebody came while another read or waited; such a line outlives its
-    last read by a pause. While somebody waits, or nobody reads, a timer is set: it lets the next one in, or has the
-    line forgotten.
+    It is `crowded` if since the last turn began somebody came while another read or waited, or in the same moment;
+    such a line outlives its last read by a pause. While somebody waits, or nobody reads, a timer is set: it lets the
+    next one in, or has the line forgotten.
     """
 
-    reading: int
-    forget: Callable[[], object]
-    crowded: bool = False
-    waiting: dict[asyncio.Future[None], None] = field(default_factory=dict)
-    timer: asyncio.TimerHandle | None = None
+    __slots__ = ("_crowded", "_forget", "_reading", "_timer", "_waiting")
+
+    def __init__(self, forget: Callable[[], object]) -> None:
+        """A line with one reader in it."""
+        self._forget = forget
+        self._reading = 1
+        self._crowded = False
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        """The turn has come already."""
+
+    def __exit__(self, *_error: object) -> None:
+        """End a turn."""
+        self._reading -= 1
+        if self._reading:
+            return
+        if self._waiting or self._crowded:
+            self._next_after(PAUSE)
+        else:
+            # Reads from memory end at once: whoever came in the same moment still gets in line
+            asyncio.get_running_loop().call_soon(self._end)
 
     async def wait(self) -> None:
         """Return with a turn. Whoever is cancelled leaves the line, and the turn to the next if it has one already.
 
         Raises Refusal.
         """
-        if len(self.waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MOST_WAITING:
             raise Refusal(
                 TOO_MANY_REQUESTS,
                 "Too many reads of this task wait already; read it once per pollIntervalMs",
                 data={"retryAfterMs": RETRY_AFTER_MS},
                 status=429,
             )
-        self.crowded = self.crowded or bool(self.reading or self.waiting)
+        self._crowded = self._crowded or self._timer is None or bool(self._reading or self._waiting)
         turn = asyncio.get_running_loop().create_future()
-        self.waiting[turn] = None
-        self._next_after(PATIENCE)
+        self._waiting[turn] = None
+        self._next_after(PATIENCE if self._reading else PAUSE)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                del self.waiting[turn]
+                del self._waiting[turn]
             else:
-                self.leave()
+                self.__exit__()
             raise
-
-    def leave(self) -> None:
-        """End a turn."""
-        self.reading -= 1
-        if self.reading:
-            return
-        if self.waiting or self.crowded:
-            self._next_after(PAUSE)
-        else:
-            self.forget()
 
     def _next_after(self, seconds: float) -> None:
         """Let the next one in after so long, or when it would be let in anyhow if that is sooner."""
         loop = asyncio.get_running_loop()
-        at = loop.time() + min(seconds, LONGEST_WAIT / max(1, len(self.waiting)))
-        if self.timer is not None:
-            if self.timer.when() <= at:
+        at = loop.time() + min(seconds, LONGEST_WAIT / max(1, len(self._waiting)))
+        if self._timer is not None:
+            if self._timer.when() <= at:
                 return
-            self.timer.cancel()
-        self.timer = loop.call_at(at, self._next)
+            self._timer.cancel()
+        self._timer = loop.call_at(at, self._next)
 
     def _next(self) -> None:
-        self.timer = None
-        turn = next((turn for turn in self.waiting if not turn.cancelled()), None)
+        self._timer = None
+        turn = next((turn for turn in self._waiting if not turn.cancelled()), None)
         if turn is not None:
-            del self.waiting[turn]
-            self.reading += 1
+            del self._waiting[turn]
+            self._reading += 1
             turn.set_result(None)
-        self.crowded = bool(self.waiting)
-        if self.waiting:
+        self._crowded = bool(self._waiting)
+        if self._waiting:
             self._next_after(PATIENCE)
-        elif not self.reading:
-            self.forget()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Nobody is there any more, or somebody came after all."""
+        if not (self._reading or self._waiting or self._timer):
+            self._forget()

@@ -52,7 +52,7 @@ class Tasks:
         """tasks/get. Raises Refusal (429) if too many reads of this task wait; see `Pace`."""
         capabilities = _gate(context)
         task_id, owner = task_id_of(context), exchange_of(context).owner
-        async with self._pace.turn(task_id, owner.identity):
+        with await self._pace.turn(task_id, owner.identity):
             state = await self._reader.read(task_id, owner)
         if isinstance(state, Live) and state.input_requests:
             require_askable(state.input_requests, capabilities)

@@ -41,7 +41,7 @@ class Reads:
         await eventually(lambda: number in self.begun, f"the turn of {number}")
 
     async def _read(self, number: int) -> None:
-        async with self.pace.turn("task", "owner"):
+        with await self.pace.turn("task", "owner"):
             self.begun.append(number)
             await self.ended[number].wait()
 
@@ -55,8 +55,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def turns(paced: Pace, task_id: str, reader: str, times: int) -> None:
     for _ in range(times):
-        async with asyncio.timeout(10), paced.turn(task_id, reader):
-            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            with await paced.turn(task_id, reader):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the next request is read from its connection
 
 
 async def test_one_read_after_the_other_never_waits(monkeypatch: pytest.MonkeyPatch, patient: None) -> None:
@@ -101,7 +103,7 @@ async def test_reads_that_end_at_once_take_turns_as_well(patient: None) -> None:
 
     async def flood() -> None:
         while len(served) < 50:
-            async with paced.turn("task", "owner"):
+            with await paced.turn("task", "owner"):
                 served.append(time.monotonic())
             await asyncio.sleep(0)
 
@@ -182,7 +184,7 @@ async def test_whoever_is_cancelled_as_its_turn_comes_passes_it_on(
     monkeypatch.setattr(pace, "PAUSE", 0.0)
     reads = Reads()
     loop = asyncio.get_running_loop()
-    async with reads.pace.turn("task", "owner"):
+    with await reads.pace.turn("task", "owner"):
         await reads.start(1, 2)
     loop.call_at(loop.time(), reads.tasks[1].cancel)
     time.sleep(0.01)  # noqa: ASYNC251 - so that the turn and the cancel are due at once, in this order
@@ -209,7 +211,7 @@ async def test_over_http_a_refusal_is_429_and_says_when_to_come_again(
     answer = Toy.get_task
 
     async def get(toy: Toy, context: Any, params: Any) -> dict[str, Any]:
-        async with paced.turn(params.task_id, "owner"):
+        with await paced.turn(params.task_id, "owner"):
             reading.set()
             await go_on.wait()
             return await answer(toy, context, params)

@@ -18,6 +18,7 @@ from mcp.server.lowlevel import Server
 from bridge.auth import no_authentication
 from bridge.dev_server import LOOPBACK
 from bridge.exchange import Caller
+from bridge.heap import settle
 from bridge.http import SERVER_OPTIONS, HttpSettings, mount_mcp
 from bridge.jsonrpc import RequestId
 from bridge.older import OlderRevisions
@@ -71,6 +72,7 @@ async def main(result: Mapping[str, Any]) -> None:
     try:
         await web.TCPSite(runner, LOOPBACK, 0).start()
         async with stop_signals() as stop:
+            settle()
             sys.stdout.write(json.dumps({"mcp": f"http://{LOOPBACK}:{runner.addresses[0][1]}/mcp"}) + "\n")
             sys.stdout.flush()
             await stop.wait()

@@ -71,9 +71,9 @@ async def test_a_list_has_no_caching_hints(old: OlderClient) -> None:
 
 
 async def test_progress_comes_on_the_call_s_stream(old: OlderClient) -> None:
-    async with old.calling("slow", {"seconds": 0.2, "steps": 2, "label": unique("p")}, progressToken="p") as call:
+    async with old.calling("slow", {"seconds": 4, "steps": 1, "label": unique("p")}, progressToken="p") as call:
         messages = [message async for message in call.messages()]
-    assert messages[-1]["result"]["structuredContent"] == {"steps": 2}
+    assert messages[-1]["result"]["structuredContent"] == {"steps": 1}
     assert {message["params"]["progressToken"] for message in messages[:-1]} == {"p"}
 
 

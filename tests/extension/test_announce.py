@@ -21,6 +21,7 @@ from bridge.envelope import Peer
 from bridge.exchange import Caller, Exchange
 from bridge.listen import Subscriptions
 from bridge.tasks import Context, TaskParams
+from bridge.watches import Watches
 from tests.support import eventually
 from workflows.kit.contract import Principal
 
@@ -69,7 +70,7 @@ async def test_a_change_while_the_acknowledgement_or_an_announcement_is_written_
     params = {"notifications": {"toolsListChanged": True}}
     exchange = Exchange(request_id=1, params=params, caller=CALLER, send=send)
     context = cast(Context, SimpleNamespace(request=exchange, params=params))
-    subscriptions = Subscriptions(cast(Any, None), cast(Any, None), announcer)
+    subscriptions = Subscriptions(cast(Any, None), Watches(cast(Any, None)), announcer)
     listening = asyncio.create_task(subscriptions.listen(context, TaskParams.model_construct()))
 
     async def all_told() -> bool:
