@@ -41,21 +41,25 @@ async def _measure(names: Sequence[str], plan: Plan, console: Console) -> tuple[
             peer = await running.enter_async_context(running_peer(console))
         except PeerMissing as missing:
             console.print(f"[yellow]Without the peer: {missing}[/yellow]")
-        try:
-            async with asyncio.timeout(plan.limit):
-                folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-                stack = await running.enter_async_context(running_stack(folder / "counter"))
-                world = await World.of(plan, console, stack, running, peer)
-                for number, name in enumerate(names, 1):
-                    console.print(f"{number}/{len(names)} {name}")
-                    try:
-                        outcomes.append(await _group(world, name))
-                    except* (BenchError, RPCError, OSError, EOFError, AssertionError) as failures:
-                        console.print(f"[red]{name} could not be measured: {reason(failures)}[/red]")
-                        complete = False
-        except TimeoutError:
-            console.print(f"[red]Not all was measured within {plan.limit:.0f} s: the machine is too busy.[/red]")
-            complete = False
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        stack = await running.enter_async_context(running_stack(folder / "counter"))
+        world = await World.of(plan, console, stack, running, peer)
+        ends = time.monotonic() + plan.limit
+        for number, name in enumerate(names, 1):
+            console.print(f"{number}/{len(names)} {name}")
+            measuring = asyncio.create_task(_group(world, name))
+            await asyncio.wait({measuring}, timeout=max(0.0, ends - time.monotonic()))
+            if not measuring.done():
+                console.print(f"[red]Not all was measured within {plan.limit:.0f} s: the machine is too busy.[/red]")
+                complete = False
+                measuring.cancel()
+                await asyncio.wait({measuring})
+                break
+            try:
+                outcomes.append(measuring.result())
+            except* (BenchError, RPCError, OSError, EOFError, AssertionError) as failures:
+                console.print(f"[red]{name} could not be measured: {reason(failures)}[/red]")
+                complete = False
     return outcomes, complete
 
 

@@ -1,5 +1,6 @@
 """tasks/get, in two ways: many parked tasks in turn, none of which is read often, and a task for each client that it
-reads again and again, so that a server may watch it. Both the peer and ours are read in both ways.
+reads again and again, so that a server may watch it. Both the peer and ours are read in both ways; working and finished
+tasks only in the second.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ async def _reads(world: World, count: int, seconds: float) -> Outcome:
     for name, server in world.servers():
         for kind, status in STATUSES.items() if name == "ours" else [("parked", "input_required")]:
             tasks = await world.pool(server, status)
-            contenders.append(in_turn(f"{name}, {kind}, in turn", await world.clients(server, count), tasks))
+            if kind == "parked":
+                contenders.append(in_turn(f"{name}, {kind}, in turn", await world.clients(server, count), tasks))
             contenders.append(_often(f"{name}, {kind}, often", await world.clients(server, count), tasks[-count:]))
     contenders.append(await _ceiling(world, count))
     figure = "p50" if count == 1 else "rate"

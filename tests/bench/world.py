@@ -50,7 +50,10 @@ class Plan:
     limit: float
 
 
-FULL: Final = Plan(quick=False, turns=5, part=1.0, settle=0.4, pool=1000, limit=1440.0)
+LARGEST_CROWD: Final = 200
+"""Clients that read a task each."""
+
+FULL: Final = Plan(quick=False, turns=5, part=1.0, settle=0.4, pool=600, limit=1440.0)
 QUICK: Final = Plan(quick=True, turns=3, part=0.3, settle=0.1, pool=300, limit=290.0)
 
 Step = Callable[[str], None]
@@ -135,7 +138,7 @@ class World:
         """Tasks of a server in this status, made once for all groups: many parked ones, some of the others."""
         key = (server.address.netloc, status)
         if key not in self._pools:
-            count = self.plan.pool if status == "input_required" else self.plan.pool // 2
+            count = self.plan.pool if status == "input_required" else LARGEST_CROWD
             self.console.print(f"Making {count} tasks that are {status} ...")
             sessions = [await McpSession.connect(server) for _ in range(CREATORS)]
             try:
