@@ -57,3 +57,24 @@ async def pipe(stack: Stack, worker: Process) -> AsyncIterator[StdioClient]:
     """The same server as `client` talks to, as a process of its own on two pipes."""
     async with stdio_client(stack.environment) as server:
         yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """A Temporal with nothing beside it."""
+    async with running_stack(tmp_path_factory.mktemp("faults")) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def faulty(ground: Stack) -> AsyncIterator[Stack]:
+    """The same, for one test that may break what it starts."""
+    stack = Stack(temporal=ground.temporal, environment=ground.environment)
+    yield stack
+    await stack.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def front(ground: Stack) -> Process:
+    """A bridge that no test breaks."""
+    return await ground.bridge()

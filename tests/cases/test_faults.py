@@ -35,27 +35,6 @@ AT_ONCE = 3.0
 """Seconds within which everything answers, whoever is away."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    """A Temporal with nothing beside it."""
-    async with running_stack(tmp_path_factory.mktemp("faults")) as stack:
-        yield stack
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def faulty(ground: Stack) -> AsyncIterator[Stack]:
-    """The same, for one test that may break what it starts."""
-    stack = Stack(temporal=ground.temporal, environment=ground.environment)
-    yield stack
-    await stack.close()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def front(ground: Stack) -> Process:
-    """A bridge that no test breaks."""
-    return await ground.bridge()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def client(front: Process) -> AsyncIterator[McpClient]:
     """A client of that bridge."""

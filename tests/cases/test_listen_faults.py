@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from tests.cases.client import McpClient, accept
 from tests.cases.counts import counts
-from tests.cases.stack import Process, Stack, running_stack
+from tests.cases.stack import Process, Stack
 from tests.cases.subscribers import Subscriber, both, http_subscriber, piped
 from tests.stdio.client import StdioClient, stdio_client
 from tests.support import eventually, unique
@@ -26,27 +26,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 AT_ONCE = 3.0
 """Seconds within which a listener is told of its task, whoever is away."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    """A Temporal with nothing beside it."""
-    async with running_stack(tmp_path_factory.mktemp("faults")) as stack:
-        yield stack
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def faulty(ground: Stack) -> AsyncIterator[Stack]:
-    """The same, for one test that may break what it starts."""
-    stack = Stack(temporal=ground.temporal, environment=ground.environment)
-    yield stack
-    await stack.close()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def front(ground: Stack) -> Process:
-    """A bridge that no test breaks."""
-    return await ground.bridge()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
