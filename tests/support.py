@@ -32,6 +32,16 @@ async def eventually(probe: Callable[[], Awaitable[T | None]], *, what: str, wit
         raise AssertionError(f"waited {within} s for {what}") from None
 
 
+def resident_bytes(pid: int) -> int:
+    """Memory that a process holds in RAM. Linux only."""
+    return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_files(pid: int) -> int:
+    """Descriptors that a process holds. Linux only."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
 def unique(prefix: str) -> str:
     """A name that no other test uses, for a task queue or an id."""
     return f"{prefix}-{uuid.uuid4().hex[:12]}"

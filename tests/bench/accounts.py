@@ -103,11 +103,6 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory that a process holds in RAM."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _listening_ports(pid: int) -> list[int]:
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():

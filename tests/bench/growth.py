@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.bench.accounts import resident_bytes
 from tests.bench.bare import BareSession
 from tests.bench.measure import Bar, Outcome, Sample, Verdict, medians, percentiles, verdict
 from tests.bench.sessions import make
 from tests.bench.wire import McpServer, McpSession
 from tests.bench.world import TASKS, TOOLS_QUEUE, World, connect
 from tests.cases.stack import Stack, running_stack
+from tests.support import resident_bytes
 
 SIZES: Final = (100, 1_000, 10_000)
 QUICK_SIZES: Final = (100, 1_000)

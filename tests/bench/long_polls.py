@@ -29,13 +29,13 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from bridge.stopping import leave
-from tests.bench.accounts import resident_bytes
 from tests.bench.bare import BareSession
 from tests.bench.measure import percentiles
 from tests.bench.report import WIDTH
 from tests.bench.sessions import make
 from tests.bench.world import CREATORS, TASKS, TOOLS_QUEUE, connect
 from tests.cases.stack import running_stack
+from tests.support import resident_bytes
 
 STEPS: Final = (0, 100, 300, 500, 800, 1000, 1150, 1250, 1500, 2000, 3000)
 PARKED: Final = 200

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from tests.bench.measure import Bar, Comparison, Contender, Operation, Outcome, repeated
@@ -93,8 +94,8 @@ async def _bare(world: World, count: int) -> list[Contender]:
     bare = world.bare()
     tasks = [(await parked(bare))[0] for _ in range(min(count, 32))]
     clients = list(itertools.islice(itertools.cycle(tasks), count))
-    describes: list[Operation] = [lambda task=task: bare.describe(task) for task in clients]  # type: ignore[misc]
-    queries: list[Operation] = [lambda task=task: bare.query(task) for task in clients]  # type: ignore[misc]
+    describes = [partial(bare.describe, task) for task in clients]
+    queries = [partial(bare.query, task) for task in clients]
     contenders = [Contender("bare describe", repeated(describes))]
     # Temporal refuses a second query while one waits, so more clients than tasks cannot ask
     return contenders if count > len(tasks) else [*contenders, Contender("bare query", repeated(queries))]
@@ -110,4 +111,4 @@ async def _ceiling(world: World, count: int) -> Contender:
     world.processes["ceiling"] = [pid]
     world.opened.callback(world.processes.pop, "ceiling")
     sessions = await world.clients(McpServer(facts["mcp"]), count)
-    return Contender("ceiling", repeated([lambda session=session: session.read(task_id) for session in sessions]))  # type: ignore[misc]
+    return Contender("ceiling", repeated([partial(session.read, task_id) for session in sessions]))

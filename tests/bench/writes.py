@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from tests.bench.measure import Bar, Comparison, Contender, Outcome, Sample, Turn, percentiles, repeated
 from tests.bench.sessions import Session, cycle, parked
@@ -67,4 +68,4 @@ def _answers(session: Session) -> Turn:
 
 
 def _cycles(sessions: Sequence[Session]) -> Turn:
-    return repeated([lambda session=session: cycle(session) for session in sessions])  # type: ignore[misc]
+    return repeated([partial(cycle, session) for session in sessions])

@@ -7,13 +7,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
 from bridge.child import stop_child
 from tests.cases.client import McpClient
 from tests.cases.stack import Process, Stack
+from tests.support import open_files, resident_bytes
 from tests.wire import Wire
 
 MEGABYTE: Final = 1024 * 1024
@@ -37,13 +37,12 @@ class Watched:
     @property
     def descriptors(self) -> int:
         """Its open files and sockets."""
-        return len(list(Path(f"/proc/{self.process.process.pid}/fd").iterdir()))
+        return open_files(self.process.process.pid)
 
     @property
     def resident_bytes(self) -> int:
         """Its memory."""
-        status = Path(f"/proc/{self.process.process.pid}/status").read_text()
-        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        return resident_bytes(self.process.process.pid)
 
     def complaints(self) -> list[bytes]:
         """What it logged that is more than information."""

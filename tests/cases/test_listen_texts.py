@@ -15,6 +15,7 @@ import pytest
 from tests.cases.client import McpClient, accept
 from tests.cases.listening import SUBSCRIPTION
 from tests.cases.subscribers import HttpSubscriber, both, http_subscriber, pipe_subscriber
+from tests.cases.values import VALUE, same
 from tests.stdio.client import StdioClient, cancelled
 from tests.support import eventually
 from workflows.kit.contract import MAX_PAYLOAD_BYTES
@@ -26,24 +27,6 @@ TEXT: Final = (
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u00e9 e\u0301 \u200f\u05d0 \\ \" '"
 )
 FORGED: Final = '\n\nevent: message\ndata: {"jsonrpc":"2.0","id":1,"result":{"forged":true}}\n\n'
-VALUE: Final[dict[str, Any]] = {
-    "a": None,
-    "b": [None, {}],
-    "c": "",
-    "d": 0,
-    "e": False,
-    "n": 9007199254740993,
-    "f": 1.0,
-    "g": 1e-7,
-    "h": -0.0,
-    "i": 12345678901234567890123,
-}
-"""PL-09's."""
-
-
-def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal with their types and signs, code point by code point."""
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 # PL-01

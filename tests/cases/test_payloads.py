@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from tests.cases.client import FORMS, FULL, McpClient, accept
 from tests.cases.stack import Process
+from tests.cases.values import VALUE, same
 from tests.support import eventually, unique
 from workflows.kit.contract import MAX_MESSAGE_CHARS, MAX_PAYLOAD_BYTES
 
@@ -27,22 +28,6 @@ TEXT: Final = (
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u00e9 e\u0301 \u200f\u05d0 \uffff \\ \" ' </script> =?base64?x?="
 )
 FORGED: Final = '\n\ndata: {"jsonrpc":"2.0","id":1,"result":{"forged":true}}\n\n'
-VALUE: Final[dict[str, Any]] = {
-    "a": None,
-    "b": [None, {}],
-    "c": "",
-    "d": 0,
-    "e": False,
-    "n": 9007199254740993,
-    "f": 1.0,
-    "g": 1e-7,
-    "h": -0.0,
-    "i": 12345678901234567890123,
-    "j": 1e300,
-    "k": 0.1,
-    "l": [],
-    "m": {"": {"": ""}},
-}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -50,11 +35,6 @@ async def large(bridge: Process) -> AsyncIterator[McpClient]:
     """A client of its own, so that each request also tests in what state the one before it left the connection."""
     async with McpClient(bridge.url) as client:
         yield client
-
-
-def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal with their types and signs, code point by code point."""
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def assert_names_the_limit(task: dict[str, Any]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
+
+from tests.support import open_files, resident_bytes
 
 FLAT: Final = 0.10
 """How much of growth still counts as flat."""
@@ -32,10 +32,8 @@ class Sample:
 
 def sample(seconds: float, processes: Mapping[str, int]) -> Sample:
     """What the processes, given by name and pid, use now. Raises OSError if one is gone."""
-    page = os.sysconf("SC_PAGE_SIZE") / 1024**2
-    pages = {name: int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) for name, pid in processes.items()}
-    rss = {name: count * page for name, count in pages.items()}
-    fds = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in processes.items()}
+    rss = {name: resident_bytes(pid) / 1024**2 for name, pid in processes.items()}
+    fds = {name: open_files(pid) for name, pid in processes.items()}
     return Sample(seconds, rss, fds)
 
 
