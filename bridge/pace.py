@@ -58,7 +58,7 @@ class _Line:
     next one in, or has the line forgotten.
     """
 
-    __slots__ = ("_crowded", "_forget", "_reading", "_timer", "_waiting")
+    __slots__ = ("_crowded", "_due", "_forget", "_reading", "_timer", "_waiting")
 
     def __init__(self, forget: Callable[[], object]) -> None:
         """A line with one reader in it."""
@@ -66,7 +66,8 @@ class _Line:
         self._reading = 1
         self._crowded = False
         self._waiting: dict[asyncio.Future[None], None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
 
     def __enter__(self) -> None:
         """The turn has come already."""
@@ -112,10 +113,11 @@ class _Line:
         loop = asyncio.get_running_loop()
         at = loop.time() + min(seconds, LONGEST_WAIT / max(1, len(self._waiting)))
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._due <= at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at, self._next)
+        # When it is due is kept here: for a moment that has come, uvloop returns a handle that does not know
+        self._timer, self._due = loop.call_at(at, self._next), at
 
     def _next(self) -> None:
         self._timer = None

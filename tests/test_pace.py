@@ -7,6 +7,7 @@ import time
 from typing import Any, Final
 
 import pytest
+import uvloop
 
 from bridge import pace
 from bridge.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_MANY_REQUESTS
@@ -130,6 +131,21 @@ async def test_whoever_comes_within_a_pause_waits_for_its_turn(monkeypatch: pyte
     assert reads.begun == [0, 1]
     await reads.end(1)
     await reads.end(2)
+
+
+def test_on_uvloop_a_pause_may_be_over_at_once(monkeypatch: pytest.MonkeyPatch, patient: None) -> None:
+    async def scenario() -> None:
+        paced = Pace()
+        first = await paced.turn("task", "owner")
+        second = asyncio.create_task(turns(paced, "task", "owner", 1))
+        await asyncio.sleep(0)
+        with first:
+            pass
+        await turns(paced, "task", "owner", 1)
+        await second
+
+    monkeypatch.setattr(pace, "PAUSE", 0.0)
+    uvloop.run(scenario())
 
 
 async def test_a_read_that_does_not_end_holds_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
