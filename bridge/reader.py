@@ -191,6 +191,7 @@ class Reader:
         if labelled is not None and labelled.label == (run.run_id, run.history_length):
             return labelled.view
         if run.snapshot is not None and run.snapshot.status == "input_required" and run.settled:
+            self._views.pop(run.task_id, None)  # of a state before this one; it must not come back as the last known
             return run.snapshot
         if run.pending_task and patient:
             raise Busy
@@ -274,6 +275,9 @@ class Reader:
         answered = self._acknowledged.get(run.task_id)
         if answered is not None and run.settled and run.asked_at > answered.at:
             del self._acknowledged[run.task_id]
+            kept = self._views.get(run.task_id)
+            if kept is not None and kept.label != (run.run_id, run.history_length):
+                del self._views[run.task_id]  # it may ask what is answered now
 
 
 class _Kept:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
@@ -194,7 +195,7 @@ class Watch:
         if not news:
             return
         last = news[-1]
-        if known is None:
+        if known is None or _brought_another_view(known, last):
             last = replace(last, told=True)
         elif _same_activities(known, news):
             last = replace(last, run=replace(last.run, heartbeat=known.run.heartbeat))
@@ -214,6 +215,16 @@ class Watch:
 def _is_settled(moment: Moment) -> bool:
     """Whether nothing is pending, of which what it brings is still to come."""
     return not moment.run.pending_task
+
+
+def _brought_another_view(known: Moment, last: Moment) -> bool:
+    """Whether the task went on in another run, with a view that no event of either published."""
+    before, now = known.run, last.run
+    return before.run_id != now.run_id and _changed_at(before) != _changed_at(now)
+
+
+def _changed_at(run: Described) -> datetime | None:
+    return run.snapshot.changed_at if run.snapshot else None
 
 
 def _same_activities(known: Moment, news: list[Moment]) -> bool:

@@ -185,6 +185,33 @@ async def test_without_a_worker_the_last_view_serves_a_task_without_a_snapshot(b
     assert asked(await bridge.read(task)) == {"b"}
 
 
+async def test_without_a_worker_a_view_from_before_an_answer_that_was_worked_in_is_not_the_last_known(
+    bridge: Bridge,
+) -> None:
+    async with bridge.worker():
+        task = await bridge.start("asker", {"rounds": [["a", "b"]], "publish": False})
+        await bridge.parked(task, "a", "b")
+        await bridge.settled(task)
+        await bridge.read(task)
+        await bridge.answer(task, "a")
+        bridge.reader.acknowledged(task, ["a"])
+        await bridge.settled(task)
+        await bridge.reader.check(task, OWNER)
+    state = await bridge.read(task)
+    assert isinstance(state, Live)
+    assert (asked(state), state.questions_known, state.status_message) == (set(), False, NO_WORKER)
+
+
+async def test_a_view_from_before_a_snapshot_is_not_kept(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a", "b"]], "omit_first": True})
+    await served.parked(task, "a", "b")
+    assert task in served.reader._views
+    await served.answer(task, "a")
+    await served.settled(task)
+    assert asked(await served.read(task)) == {"b"}
+    assert task not in served.reader._views
+
+
 async def test_an_answer_without_a_worker_is_never_kept(bridge: Bridge) -> None:
     async with bridge.worker():
         task = await bridge.start("asker", {"rounds": [["a"]], "publish": False, "hold": True})

@@ -23,8 +23,8 @@ from workflows.kit.contract import Progress, TaskView
 BEGAN = datetime(2026, 11, 29, 10, tzinfo=UTC)
 
 
-def run(length: int, *, run_id: str = "r", snapshot: bool = True, **fields: Any) -> Described:
-    """A run that shows so many events."""
+def run(length: int, *, run_id: str = "r", snapshot: TaskView | bool = True, **fields: Any) -> Described:
+    """A run that shows so many events, with the given view, or some view, or none."""
     view = TaskView.model_validate({"v": 1, "status": "working", "changedAt": BEGAN.isoformat(), "statusMessage": "x"})
     described = Described(
         task_id="t",
@@ -41,7 +41,7 @@ def run(length: int, *, run_id: str = "r", snapshot: bool = True, **fields: Any)
         pending_task=False,
         reset_run_id="",
         memo=None,
-        snapshot=view if snapshot else None,
+        snapshot=(view if snapshot else None) if isinstance(snapshot, bool) else snapshot,
         activities=0,
         heartbeat=None,
         asked_at=0.0,
@@ -165,6 +165,23 @@ def test_a_listener_leaves_out_what_it_has_read_itself() -> None:
     watch._take([Moment(run(length), told=True) for length in (3, 5, 7)])
     listener.after = run(5)
     assert [moment and moment.run.history_length for moment in told(listener)] == [7]
+
+
+def test_a_listener_is_told_once_of_a_view_that_a_run_handed_to_the_next() -> None:
+    watch, listener = polled_watch(5), Listener()
+    watch.join(listener)
+    next_run: dict[str, Any] = {"run_id": "next", "started_at": BEGAN + timedelta(seconds=1)}
+    view = TaskView(status="working", changed_at=BEGAN + timedelta(seconds=1))
+    for length in (2, 4):
+        watch._take([Moment(run(length, snapshot=view, **next_run))])
+    assert [moment and moment.run.history_length for moment in told(listener)] == [5, 2]
+
+
+def test_a_run_that_goes_on_as_it_was_is_no_news() -> None:
+    watch, listener = polled_watch(5), Listener()
+    watch.join(listener)
+    watch._take([Moment(run(2, run_id="next", started_at=BEGAN + timedelta(seconds=1)))])
+    assert [moment and moment.run.history_length for moment in told(listener)] == [5]
 
 
 def test_a_listener_that_looked_itself_is_not_told_what_was_before() -> None:

@@ -19,9 +19,9 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 class Asker:
     """Asks the keys of each round at once, round after round.
 
-    Arguments: `rounds`; `publish` (default true) to keep the memo's snapshot; `omit` to publish that it is too large;
-    `hold` to go on working until the key "release" arrives; `continue_after` rounds to continue as new. The key "wedge"
-    fails the workflow task.
+    Arguments: `rounds`; `publish` (default true) to keep the memo's snapshot; `omit` to publish that it is too large,
+    `omit_first` only the first time; `hold` to go on working until the key "release" arrives; `continue_after` rounds
+    to continue as new. The key "wedge" fails the workflow task.
     """
 
     @workflow.init
@@ -80,7 +80,8 @@ class Asker:
     def _publish(self) -> None:
         self.changed_at = workflow.now()
         if self.arguments.get("publish", True):
-            workflow.upsert_memo({"mcp_view": {"v": 1, "omitted": True} if self.arguments.get("omit") else self.view()})
+            omit = self.arguments.get("omit") or (self.arguments.get("omit_first") and not self.answers)
+            workflow.upsert_memo({"mcp_view": {"v": 1, "omitted": True} if omit else self.view()})
 
 
 @workflow.defn(name="mute", sandboxed=False)

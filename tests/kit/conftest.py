@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -37,6 +38,13 @@ class Run:
 
     async def memo(self) -> dict[str, Any]:
         return dict(await (await self.handle.describe()).memo())
+
+    async def in_slow_workflow_task(self) -> bool:
+        """Whether a workflow task has been under way for a while."""
+        raw = (await self.handle.describe()).raw_description
+        pending = raw.pending_workflow_task
+        busy = time.time() - pending.started_time.ToMicroseconds() / 1e6
+        return raw.HasField("pending_workflow_task") and pending.HasField("started_time") and busy > 0.3
 
     async def update(self, responses: Any, **fields: Any) -> None:
         await self.handle.signal(UPDATE_SIGNAL, UpdateSignal(responses=responses, **fields).to_json())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
@@ -118,14 +117,7 @@ async def test_a_cancel_that_meets_the_workflow_task_of_a_rollover_is_not_lost(t
     """Temporal fails that workflow task, and then shows the timer that led to it and the cancel at once."""
     run = await tasks.start("kit_slow_rollover")
     first = (await run.handle.describe()).run_id
-
-    async def rolling_over() -> bool:
-        raw = (await run.handle.describe()).raw_description
-        pending = raw.pending_workflow_task
-        busy = time.time() - pending.started_time.ToMicroseconds() / 1e6
-        return raw.HasField("pending_workflow_task") and pending.HasField("started_time") and busy > 0.3
-
-    await eventually(rolling_over, what="the workflow task of the rollover")
+    await eventually(run.in_slow_workflow_task, what="the workflow task of the rollover")
     await run.handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await run.result()

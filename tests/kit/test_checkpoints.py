@@ -9,7 +9,7 @@ import pytest
 from tests.kit.conftest import Tasks
 from tests.kit.test_questions import accept, parked
 from tests.support import eventually
-from workflows.kit.contract import TASK_MEMO
+from workflows.kit.contract import TASK_MEMO, VIEW_MEMO
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -49,3 +49,22 @@ async def test_an_open_question_keeps_its_key_and_its_answer_over_rollovers(task
     assert (await run.view())["changedAt"] == changed_at
     await asyncio.gather(*(run.update({key: accept(confirm=value)}) for value in (True, True, True)))
     assert (await run.result())["structuredContent"]["stopped"] is True
+
+
+async def test_an_answer_that_meets_the_workflow_task_of_a_rollover_is_published_with_it(tasks: Tasks) -> None:
+    """Temporal fails that workflow task, and then shows the timer that led to it and the answer at once."""
+    run = await tasks.start("kit_answered_rollover")
+    first = (await run.handle.describe()).run_id
+    await eventually(run.in_slow_workflow_task, what="the workflow task of the rollover")
+    await run.update({"first": accept(confirm=True)})
+
+    async def parked_again() -> bool:
+        described = await run.handle.describe()
+        return described.run_id != first and not described.raw_description.HasField("pending_workflow_task")
+
+    await eventually(parked_again, what="the next run, parked")
+    snapshot = (await run.memo())[VIEW_MEMO]
+    assert list(snapshot["inputRequests"]) == ["second"]
+    assert snapshot == await run.view()
+    await run.update({"second": accept(confirm=True)})
+    await run.result()

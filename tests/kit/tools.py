@@ -321,6 +321,26 @@ class SlowRollover(Task[Mode, str]):
         return "never cancelled"
 
 
+@tool(name="kit_answered_rollover", description="Continues as new in a slow workflow task, with two open questions.")
+class AnsweredRollover(Task[Mode, bool]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> bool:
+        continued = self.state is not None
+        second = asyncio.create_task(self.elicit("Second?", Confirm, key="second"))
+        if not continued:
+            self.first = asyncio.create_task(self.elicit("First?", Confirm, key="first"))
+        while not continued:
+            await workflow.sleep(0.01)
+            try:
+                await self.checkpoint(Loop(index=0, answers=[]))
+            except BaseException:
+                with workflow.unsafe.sandbox_unrestricted():
+                    time.sleep(1)  # noqa: ASYNC251 - an answer must find time to arrive
+                raise
+        return (await second).confirm
+
+
 @tool(name="kit_deep_checkpoint", description="Has a checkpoint that no JSON reader would take.")
 class DeepCheckpoint(Task[Mode, str]):
     State = Loop
@@ -350,5 +370,5 @@ class BeforeTwice(Task[Nothing, str]):
         return str((await self.elicit("Really?", Confirm, key="really")).confirm)
 
 
-TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, DeepCheckpoint, Before, BeforeTwice)
+TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, AnsweredRollover, DeepCheckpoint, Before, BeforeTwice)
 ACTIVITIES = (kit_step, kit_fail)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributePair
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from .body import Body, what_it_says
@@ -370,6 +370,15 @@ class Task(Generic[ArgumentsT, ResultT]):
         raise ApplicationError(cut(f"{type(error).__name__}: {text_of(error)}"), type=BUG, non_retryable=True) from None
 
     def _continue_as_new(self, arguments: Any) -> NoReturn:
+        """Temporal hands on the memo that the run was started with, not what was upserted since; and what the last turn
+        brought is not published yet.
+        """
+        requests = self._questions.outstanding()
+        if tuple(requests) != self._published_keys:
+            self._changed_at = workflow.now()
+        status: LiveStatus = "input_required" if requests else "working"
+        attributes = workflow.info().typed_search_attributes
+        published = attributes.get(_STATUS)
         state = self.state.model_dump(mode="json", by_alias=True) if isinstance(self.state, BaseModel) else None
         resumed = Resumed(
             state=state,
@@ -383,7 +392,11 @@ class Task(Generic[ArgumentsT, ResultT]):
             carried = storable_json(resumed)
         except (TypeError, ValueError) as unusable:
             self._raise_bug(ValueError(f"a checkpoint that cannot be kept: {unusable}"))
-        workflow.continue_as_new(args=[arguments, carried])
+        workflow.continue_as_new(
+            args=[arguments, carried],
+            memo={**workflow.memo(), VIEW_MEMO: self._snapshot()},
+            search_attributes=attributes.updated(SearchAttributePair(_STATUS, status)) if published else None,
+        )
 
     async def _elicit_content(
         self, message: str, schema: Mapping[str, Any], key: str | None, deadline: timedelta | None
