@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, Final, Self
 
 from temporalio.client import Client
@@ -60,19 +60,35 @@ class Connection:
         """Reader of the payloads of one task."""
         return Payloads(self.client.data_converter, self.client.namespace, task_id, self._parsed)
 
-    @asynccontextmanager
-    async def bounded(self, operation: str, seconds: float = CALL_SECONDS) -> AsyncIterator[None]:
+    def bounded(self, operation: str, seconds: float = CALL_SECONDS) -> Bounded:
         """Bounds what is done in it, and turns every way in which Temporal can fail into a `BridgeError`."""
+        return Bounded(operation, seconds)
+
+
+class Bounded:
+    """An async context; a class, because a generator costs more than all the rest of it in each call."""
+
+    __slots__ = ("_operation", "_timeout")
+
+    def __init__(self, operation: str, seconds: float) -> None:
+        self._operation = operation
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                yield
-        except RPCError as error:
-            raise translate(error, operation) from error
-        except TimeoutError as error:
-            logger.warning("engine.timeout", extra={"operation": operation})
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as timeout:
+            error = timeout
+        if isinstance(error, RPCError):
+            raise translate(error, self._operation) from error
+        if isinstance(error, TimeoutError):
+            logger.warning("engine.timeout", extra={"operation": self._operation})
             raise EngineUnavailable from error
-        except RuntimeError as error:
-            if not is_connect_failure(error):
-                raise
-            logger.warning("engine.unreachable", extra={"operation": operation, "detail": str(error)})
+        if isinstance(error, RuntimeError) and is_connect_failure(error):
+            logger.warning("engine.unreachable", extra={"operation": self._operation, "detail": str(error)})
             raise EngineUnavailable from error

@@ -62,9 +62,11 @@ _ACTIVITY_ENDS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Moment:
-    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`)."""
+    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`). Each is equal to
+    itself alone.
+    """
 
     run: Described
     told: bool = False

@@ -68,6 +68,10 @@ START_ATTEMPT: Final = timedelta(seconds=1.4)
 
 RETENTION_SECONDS: Final = 3600.0
 
+_TOOL: Final = SearchAttributeKey.for_keyword(TOOL_ATTRIBUTE)
+_OWNER: Final = SearchAttributeKey.for_keyword(OWNER_ATTRIBUTE)
+_STATUS: Final = SearchAttributeKey.for_keyword(STATUS_ATTRIBUTE)
+
 MAX_SUMMARY_CHARS: Final = 100
 """The summary shown in Temporal's UI; the documented limit is 400 bytes, encoded."""
 
@@ -178,10 +182,13 @@ class Gateway:
         return not found or (await self.describe(task_id)).memo == memo
 
     def _search_attributes(self, memo: TaskMemo) -> TypedSearchAttributes:
-        values = {TOOL_ATTRIBUTE: memo.tool, OWNER_ATTRIBUTE: self.owner_hash(memo.owner), STATUS_ATTRIBUTE: "working"}
-        return TypedSearchAttributes([
-            SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()
-        ])  # fmt: skip
+        return TypedSearchAttributes(
+            [
+                SearchAttributePair(_TOOL, memo.tool),
+                SearchAttributePair(_OWNER, self.owner_hash(memo.owner)),
+                SearchAttributePair(_STATUS, "working"),
+            ]
+        )
 
     def owner_hash(self, owner: Principal) -> str:
         """`owner` as the search attribute shows it: search attributes are plain text to everybody who may list."""

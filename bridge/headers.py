@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from mcp.shared.inbound import (
@@ -64,8 +65,13 @@ def accepted(values: Sequence[str]) -> Accepts:
     The most specific range decides for each type (RFC 9110 section 12.5.1), so `application/json;q=0, */*` means SSE
     alone.
     """
+    return _accepted(",".join(values))
+
+
+@lru_cache(maxsize=64)  # a client sends the same ones with each request
+def _accepted(value: str) -> Accepts:
     ranges: dict[str, bool] = {}
-    for element in ",".join(values).split(","):
+    for element in value.split(","):
         name, *parameters = (part.strip().lower() for part in element.split(";"))
         if name:
             ranges[name] = not any(_ZERO_QUALITY.fullmatch(parameter) for parameter in parameters)

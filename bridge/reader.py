@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from cachetools import LRUCache, TLRUCache, TTLCache
 
@@ -95,6 +96,8 @@ class Reader:
             timer=time.time,
             getsizeof=lambda kept: kept.size,
         )
+        self._told: WeakKeyDictionary[Moment, Seen] = WeakKeyDictionary()
+        """What was made of what a watch tells; most reads of a watched task find it unchanged."""
         self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
         self._owners: TTLCache[str, str] = TTLCache(OWNERS, OWNER_SECONDS)
         self._acknowledged: TTLCache[str, _Acknowledged] = TTLCache(
@@ -114,19 +117,25 @@ class Reader:
     async def check(self, task_id: str, owner: Principal) -> None:
         """Raises what `read` raises, without finding out more than that the task is, or has just been, `owner`'s."""
         if self._owners.get(task_id) != owner.identity:
-            self._owners[task_id] = _owned((await self._latest(task_id)).run.memo, owner).owner.identity
+            moment = self._watched(task_id) or await self._described(task_id)
+            self._owners[task_id] = _owned(moment.run.memo, owner).owner.identity
 
     async def look(self, task_id: str, owner: Principal, *, exact: bool = False) -> Seen:
         """See `read`; also says which run showed it."""
         if (kept := self._outcomes.get(task_id)) is not None:
             _owned(kept.state.memo, owner)
             return Seen(kept.state)
+        moment = None if exact else self._watched(task_id)
+        if moment is not None and (told := self._told.get(moment)) is not None:
+            _owned(moment.run.memo, owner)
+            self._watches.read(moment.run)
+            return told
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
         pause, counted = _FIRST_PAUSE, False
         while True:
-            patient = pause < _PATIENCE
-            moment = await (self._latest(task_id) if patient and not exact else self._described(task_id))
+            patient, watched = pause < _PATIENCE, moment is not None
+            moment = moment or await self._described(task_id)
             run = await self._chains.deciding(moment.run)
             memo = _owned(run.memo, owner)
             if run.closed_at is not None:
@@ -138,24 +147,28 @@ class Reader:
                     counted = True
                 try:
                     view = await self._view(run, deadline, patient=patient)
-                    return Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)
                 except NoUsableView:
                     return Seen(live(task_id, memo, run.snapshot, heartbeat=run.heartbeat), run)
                 except NoWorker:
                     return await self._last_known(task_id, owner)
                 except (Busy, NotOpen):
                     pass  # something moved; look again
+                else:
+                    seen = Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)
+                    if watched and run is moment.run and not run.pending_task:
+                        self._told[moment] = seen
+                    return seen
             if clock() + pause >= deadline:
                 return await self._last_known(task_id, owner)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+            moment = self._watched(task_id) if pause < _PATIENCE and not exact else None
 
-    async def _latest(self, task_id: str) -> Moment:
-        """The task's latest run, from memory if a watch tells it as a describe would."""
+    def _watched(self, task_id: str) -> Moment | None:
+        """The task's latest run from memory, if a watch tells it as a describe would."""
         seen = self._watches.seen(task_id)
-        if seen is not None and (seen.ended is not None or task_id not in self._acknowledged):
-            return seen
-        return await self._described(task_id)
+        known = seen is not None and (seen.ended is not None or task_id not in self._acknowledged)
+        return seen if known else None
 
     async def _described(self, task_id: str) -> Moment:
         run = await self._gateway.describe(task_id)

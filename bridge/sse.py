@@ -132,11 +132,15 @@ class Answer:
             if reply.retry_after is not None:
                 response.headers[hdrs.RETRY_AFTER] = str(reply.retry_after)
             self._response = response
-            await self._bounded(response.prepare(self._request))
+            await self._bounded(self._whole(response))
         else:
             response = await self._stream(event(reply.body))
-        await self._bounded(response.write_eof())
+            await self._bounded(response.write_eof())
         return response
+
+    async def _whole(self, response: web.StreamResponse) -> None:
+        await response.prepare(self._request)
+        await response.write_eof()
 
     async def _stream(self, data: bytes) -> web.StreamResponse:
         response = self._response

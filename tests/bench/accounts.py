@@ -47,6 +47,11 @@ _MIN_CPU: Final = 0.01
 """Milliseconds an operation: less is what an idle process does."""
 
 
+IDLE_SECONDS: Final = 0.3
+IDLE_SHARE: Final = 0.15
+"""Of one core, of all processes together: less is polls, timers, and collections of garbage."""
+IDLE_WITHIN_SECONDS: Final = 15.0
+
 FLUSH_SECONDS: Final = 1.2
 """Temporal brings its counters up to date once a second."""
 
@@ -67,6 +72,14 @@ class Accounts:
         """Figures of so many operations: milliseconds for each, by part."""
         spent = {part: (seconds - before.get(part, seconds)) * 1e3 for part, seconds in self.processor().items()}
         return {f"cpu {part}": ms / operations for part, ms in spent.items() if ms / operations >= _MIN_CPU}
+
+    async def idle(self) -> None:
+        """Wait until the processes have little to do, but not for ever."""
+        for _ in range(round(IDLE_WITHIN_SECONDS / IDLE_SECONDS)):
+            before = sum(self.processor().values())
+            await asyncio.sleep(IDLE_SECONDS)
+            if sum(self.processor().values()) - before < IDLE_SHARE * IDLE_SECONDS:
+                return
 
     async def calls(self) -> Counter[str]:
         """The calls that clients have made to Temporal so far, by name, those that it refused included."""

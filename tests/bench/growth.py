@@ -1,9 +1,9 @@
 """More parked tasks: does a read get slower, and who needs more memory?
 
 Each size has a Temporal of its own, so that the sizes can take turns. A turn starts a new bridge, reads some tasks for
-the first time and then a few times more, too seldom to be watched. The tasks are made by a bare client, so the bridge
-that runs meanwhile knows nothing of them, and must not grow. The worker's cache of runs has a bound, so its memory must
-have one.
+the first time and then a few times more, too seldom to be watched; and so does a bare client, other tasks first. The
+tasks are made by a bare client, so the bridge that runs meanwhile knows nothing of them, and must not grow. The
+worker's cache of runs has a bound, so its memory must have one.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ def _bare(size: int) -> str:
     return f"{size} parked: bare describe"
 
 
+def _bare_first(size: int) -> str:
+    return f"{size} parked: bare describe of tasks that nobody has read"
+
+
 async def _populated(running: AsyncExitStack, size: int) -> _Site:
     folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
     stack = await running.enter_async_context(running_stack(folder))
@@ -126,15 +130,18 @@ async def _read(site: _Site, turn: int) -> dict[Callable[[int], str], Sample]:
         session = await McpSession.connect(McpServer(bridge.url))
         stride = max(1, (len(site.tasks) - 1) // SAMPLE)
         *chosen, other = [site.tasks[(turn + number * stride) % len(site.tasks)] for number in range(SAMPLE + 1)]
+        unread = [site.tasks[(turn + stride // 2 + number * stride) % len(site.tasks)] for number in range(SAMPLE)]
         for _ in range(WARM_UP):
             await session.read(other)
         first = await _timed(session.read, chosen)
         again = await _timed(session.read, chosen * REPEATS)
+        bare_first = await _timed(site.bare.describe, unread) if stride > 2 * TURNS else []
         bare = await _timed(site.bare.describe, chosen * REPEATS)
         await session.close()
     finally:
         await bridge.stop()
-    return {_first: percentiles(first), _again: percentiles(again), _bare: percentiles(bare)}
+    figures = {_first: first, _again: again, _bare_first: bare_first, _bare: bare}
+    return {name: percentiles(taken) for name, taken in figures.items() if taken}
 
 
 async def _timed(read: Callable[[str], Awaitable[object]], tasks: Sequence[str]) -> list[float]:

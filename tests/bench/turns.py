@@ -1,10 +1,10 @@
 """All contenders of a group take turns, after one that does not count. A figure is the median of its turns, a bar the
-ratio of two medians: a machine that is busy for a while is so for all of them.
+ratio of two medians: a machine that is busy for a while is so for all of them. A turn begins when what the one before
+left to do is done: a task that was made is still to be worked on.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from tests.bench.measure import Comparison, Contender, Outcome, Sample, medians, verdict
@@ -34,7 +34,6 @@ async def compare(world: World, comparison: Comparison) -> Outcome:
                 else:
                     if turn:
                         results[contender.name].append(sample)
-                await asyncio.sleep(plan.settle)
     rows = {name: medians(samples) for name, samples in results.items()}
     if not plan.quick:
         with world.progress("calls to Temporal", len(contenders)) as step:
@@ -46,11 +45,14 @@ async def compare(world: World, comparison: Comparison) -> Outcome:
 
 
 async def _turn(world: World, contender: Contender, seconds: float) -> Sample:
-    """One turn, and the processor time that it took; of a turn that does not count its operations only its times."""
+    """One turn, and the processor time that it took, with what it left to do; of a turn that does not count its
+    operations only its times.
+    """
     if contender.prepare is not None:
         await contender.prepare()
     before = world.accounts.processor()
     sample = await contender.turn(seconds)
+    await world.accounts.idle()
     operations = sample.get("operations")
     return sample if operations is None else sample | world.accounts.processor_since(before, operations)
 

@@ -38,14 +38,11 @@ BEGUN_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How thoroughly: `turns` of each contender, each `part` of its seconds; `settle` between them, so that what one
-    contender left to do is not the next one's burden; `pool` tasks to read in turn.
-    """
+    """How thoroughly: `turns` of each contender, each `part` of its seconds; `pool` tasks to read in turn."""
 
     quick: bool
     turns: int
     part: float
-    settle: float
     pool: int
     limit: float
 
@@ -53,8 +50,8 @@ class Plan:
 LARGEST_CROWD: Final = 200
 """Clients that read a task each."""
 
-FULL: Final = Plan(quick=False, turns=5, part=1.0, settle=0.4, pool=600, limit=1440.0)
-QUICK: Final = Plan(quick=True, turns=3, part=0.3, settle=0.1, pool=300, limit=290.0)
+FULL: Final = Plan(quick=False, turns=5, part=1.0, pool=600, limit=1440.0)
+QUICK: Final = Plan(quick=True, turns=3, part=0.3, pool=300, limit=290.0)
 
 Step = Callable[[str], None]
 """Says what comes next."""

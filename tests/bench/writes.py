@@ -27,7 +27,7 @@ async def create_many(world: World) -> Outcome:
     for name, server in world.servers():
         contenders.append(Contender(name, repeated([session.create for session in await world.clients(server, 16)])))
     bars = [Bar("ours", "rate", 0.85, "bare start")]
-    return await compare(world, Comparison("create, 16 clients", 3.0, contenders, bars))
+    return await compare(world, Comparison("create, 16 clients", 1.5, contenders, bars))
 
 
 async def update_one(world: World) -> Outcome:

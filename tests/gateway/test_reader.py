@@ -212,6 +212,23 @@ async def test_a_view_from_before_a_snapshot_is_not_kept(served: Bridge) -> None
     assert task not in served.reader._views
 
 
+async def test_of_a_watched_task_that_has_not_changed_the_same_state_is_told(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a", "b"]]})
+    await served.parked(task, "a", "b")
+    await served.settled(task)
+    async with served.watches.listening(task) as listener:
+        await listener.arrival(DEADLINE)
+
+        async def unchanged() -> bool:
+            return await served.read(task) is await served.read(task)
+
+        await eventually(unchanged, what="the watch")
+        with pytest.raises(TaskNotFound):
+            await served.read(task, Principal(issuer="local", subject="somebody else"))
+        await served.answer(task, "a")
+        assert asked(await served.parked(task, "b")) == {"b"}
+
+
 async def test_an_answer_without_a_worker_is_never_kept(bridge: Bridge) -> None:
     async with bridge.worker():
         task = await bridge.start("asker", {"rounds": [["a"]], "publish": False, "hold": True})
