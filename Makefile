@@ -1,6 +1,7 @@
 # Needs `make` and a Python of 3.11 or newer, nothing else: everything is set up in .venv from hash-locked requirements.
 #   PYTHON=python3.13   the interpreter to build .venv with
-#   ARGS="-k cancel"    passed on to pytest, to the conformance runner, the benchmark or the soak
+#   MCP_TASKS_TEST_ENCRYPTION=1   test, test-full and conformance with every payload encrypted
+#   ARGS="-k cancel"    passed on to pytest, to the conformance runner, the benchmark, the soak or the fuzzing
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -18,11 +19,11 @@ unexport PYTHONPATH
 # The stamp names the interpreter, so that another PYTHON= builds the environment anew.
 READY := $(VENV)/.ready-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)
 CONFORMANCE := tests/conformance
-NODE_FOLDERS := $(CONFORMANCE) tests/recipes tests/foreign/typescript
+NODE_FOLDERS := $(CONFORMANCE) tests/recipes tests/foreign/typescript tests/authserver
 SUITE := $(CONFORMANCE)/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-full check format conformance bench bench-quick soak lock clean
+.PHONY: help demo run test test-full check format conformance bench bench-quick soak fuzz lock clean
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -60,6 +61,9 @@ bench-quick: $(READY) ## the same with few repetitions
 
 soak: $(READY) ## a thousand tasks at once and ten minutes of twenty a second, on demand; ARGS="--minutes 2"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: $(READY) ## generated input against the whole stack for two minutes, on demand; ARGS="--minutes 10"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 # Both lock files come from pyproject.toml; pip's own configuration is left out, so that no local index or folder gets in.
 COMPILE = env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_CONSTRAINT PIP_CONFIG_FILE=/dev/null \

@@ -1,8 +1,8 @@
 """The steps of `crawl_site`: polite visits of one site's pages.
 
 Redirects are not followed but reported, so that every address passes the same checks (same site, robots.txt,
-limits), and a credential goes to no address but the one that asked for it. Visits only read, so a batch may be
-repeated.
+limits), and a credential goes to no address but the one that asked for it. What a person entered is opened here, and
+goes to the site that it was entered for, where that asks for it. Visits only read, so a batch may be repeated.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import aiohttp
 from yarl import URL
 
 from workflows import crawl_site as signatures
-from workflows.crawl_site import MAX_URL, Batch, CrawlArgs, Start, Visit, Visits
+from workflows.crawl_site import MAX_URL, Batch, CrawlArgs, Entered, SiteLogin, Start, Visit, Visits
 from workflows.kit.errors import ToolError
 
 from . import web
 from .html_page import decoded, read_page
 from .robots import read_robots
-from .secret_store import SecretStore, open_store, origin
+from .sealed_answers import opened
+from .secret_store import SecretStore, basic, bearer, open_store, origin
 from .signature import implements
 from .steps import Step, beating
 
@@ -47,10 +48,11 @@ async def visit_pages(request: Batch) -> Visits:
     """Visit the pages of one site, one after the other.
 
     Raises:
-        ToolError: The worker's secret store cannot be used.
+        ToolError: The worker's secret store cannot be used, or what was entered not be opened.
     """
     step = Step(done=request.done, total=request.total, message="Visiting pages")
     store = await asyncio.to_thread(open_store)
+    entered = _EnteredLogin(request.entered) if request.entered else None
     async with beating(step), web.session() as client:
         robots = await read_robots(client, URL(request.urls[0]))
         visits: list[Visit] = []
@@ -58,7 +60,7 @@ async def visit_pages(request: Batch) -> Visits:
             step.message = f"Visiting {url}"
             if robots.allows(url):
                 await asyncio.sleep(robots.pause(request.delay_ms / 1000))
-                visits.append(await _visit(client, url, request, store))
+                visits.append(await _visit(client, url, request, store, entered))
             else:
                 reason = robots.problem or "robots.txt does not allow it"
                 visits.append(Visit(url=str(url), outcome="skipped", reason=reason))
@@ -66,10 +68,32 @@ async def visit_pages(request: Batch) -> Visits:
     return Visits(visits=visits)
 
 
-async def _visit(client: aiohttp.ClientSession, url: URL, request: Batch, store: SecretStore) -> Visit:
-    """Visit one page, with the credential if it needs a login and one was chosen."""
+class _EnteredLogin:
+    """What a person entered for one site."""
+
+    def __init__(self, entered: Entered) -> None:
+        """Open it. Raises ToolError: That cannot be done here."""
+        login = opened(entered.answer, SiteLogin)
+        secret = login.password.get_secret_value()
+        self._site = origin(URL(entered.site))
+        self._authorization = basic(login.username, secret) if login.username else bearer(secret)
+
+    def authorization(self, url: URL) -> str | None:
+        """The Authorization header for `url`; None if that is another site."""
+        return self._authorization if origin(url) == self._site else None
+
+
+async def _visit(
+    client: aiohttp.ClientSession, url: URL, request: Batch, store: SecretStore, entered: _EnteredLogin | None
+) -> Visit:
+    """Visit one page, with the credential if it needs a login and one was chosen, or entered for the site."""
     answer = await web.ask(client, url, max_bytes=request.max_page_bytes)
-    refused = None
+    refused, entered_refused = None, False
+    if entered is not None and not isinstance(answer, str) and _challenges(answer):
+        authorization = entered.authorization(url)
+        if authorization is not None:
+            answer = await web.ask(client, url, max_bytes=request.max_page_bytes, authorization=authorization)
+            entered_refused = not isinstance(answer, str) and _challenges(answer)
     if not isinstance(answer, str) and _needs_login(url, answer) and request.credential is not None:
         authorization = store.authorization(request.credential, url)
         if authorization is not None:
@@ -78,15 +102,27 @@ async def _visit(client: aiohttp.ClientSession, url: URL, request: Batch, store:
     if isinstance(answer, str):
         return Visit(url=str(url), outcome="failed", reason=answer)
     if _needs_login(url, answer):
-        return Visit(url=str(url), outcome="login", credentials=store.names_for(url), refused=refused)
+        return Visit(
+            url=str(url),
+            outcome="login",
+            credentials=store.names_for(url),
+            refused=refused,
+            challenged=_challenges(answer),
+            entered_refused=entered_refused,
+        )
     if 300 <= answer.status < 400:
         return _moved(url, answer)
     return await _page(url, answer)
 
 
+def _challenges(answer: web.Answer) -> bool:
+    """401, or 403 with a challenge: a credential in a header may help."""
+    return answer.status == 401 or (answer.status == 403 and "WWW-Authenticate" in answer.headers)
+
+
 def _needs_login(url: URL, answer: web.Answer) -> bool:
-    """401, or 403 with a challenge, or a redirect to what looks like a login page."""
-    if answer.status == 401 or (answer.status == 403 and "WWW-Authenticate" in answer.headers):
+    """A challenge, or a redirect to what looks like a login page."""
+    if _challenges(answer):
         return True
     target = web.location(url, answer)
     return target is not None and any(part.lower().partition(".")[0] in _LOGIN_WORDS for part in target.path.split("/"))

@@ -1,18 +1,26 @@
 """The steps of `deploy_release`: file work in a thread, the health check over HTTP.
 
 All are idempotent. Applications are folders below the one that the worker's operator names in `MCP_TASKS_DEPLOY_ROOT`.
+Who may approve is the operator's to say, in `MCP_TASKS_DEPLOY_APPROVERS`: it goes into the plan, so that the workflow
+asks by the rule of that moment, and is compared again before the switch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import aiohttp
+from temporalio import activity
 
 from workflows import deploy_release as signatures
 from workflows.deploy_release import DeployArgs, Health, HealthRequest, Plan, Switch
+from workflows.kit.answerers import NOT_OWNER, group
+from workflows.kit.contract import Answerer
+from workflows.kit.errors import ToolError
 
 from .folders import root_folder
 from .release_tree import Application, make_plan, open_application, roll_back, switch
@@ -22,6 +30,9 @@ from .steps import Step, beating, in_thread, spend_cancel
 T = TypeVar("T")
 
 ROOT_VARIABLE: Final = "MCP_TASKS_DEPLOY_ROOT"
+
+APPROVERS_VARIABLE: Final = "MCP_TASKS_DEPLOY_APPROVERS"
+"""`not-owner`, or `group:` and a name. Unset: whoever may answer for the task."""
 
 PROBE_SECONDS: Final = 5.0
 """How long one answer of the application may take."""
@@ -36,19 +47,23 @@ async def plan_deployment(request: DeployArgs) -> Plan:
     Raises:
         ToolError: The release cannot be deployed.
     """
+    wanted = approvers()
     step = Step(message="Reading the files")
-    return await _on_application(request.application, lambda app: make_plan(app, request, step), step)
+    plan = await _on_application(request.application, lambda app: make_plan(app, request, step), step)
+    return plan.model_copy(update={"approvers": wanted})
 
 
 @implements(signatures.switch_release)
 async def switch_release(request: Switch) -> None:
-    """Check the digest again and switch. A cancel stops it before the switch, or not at all.
+    """Check approval and digest again and switch. A cancel stops it before the switch, or not at all.
 
     Raises:
-        ToolError: Something changed since the approval; nothing was switched.
+        ToolError: Something changed since the approval, or it was used before; nothing was switched.
     """
+    wanted, info = approvers(), activity.info()
+    use = f"{info.workflow_run_id}/{info.activity_id}"
     step = Step(message="Checking the files against the approval")
-    await _on_application(request.application, lambda app: switch(app, request, step), step)
+    await _on_application(request.application, lambda app: switch(app, request, step, use=use, approvers=wanted), step)
 
 
 @implements(signatures.roll_back_release)
@@ -84,6 +99,24 @@ async def check_health(request: HealthRequest) -> Health:
             raise
         spend_cancel()  # it came while the session was closed: the check has passed
     return health
+
+
+def approvers() -> Answerer | None:
+    """Who may approve deployments, as the operator has set it; None: whoever may answer for the task.
+
+    Raises:
+        ToolError: It is set to what cannot be used. Nothing is deployed then.
+    """
+    value = os.environ.get(APPROVERS_VARIABLE, "")
+    if not value:
+        return None
+    if value == "not-owner":
+        return NOT_OWNER
+    kind, _, name = value.partition(":")
+    with suppress(ValueError):
+        if kind == "group":
+            return group(name)
+    raise ToolError(f"This worker does not know who may approve. Its operator must check {APPROVERS_VARIABLE}.")
 
 
 async def _until_well(session: aiohttp.ClientSession, request: HealthRequest, step: Step) -> Health:

@@ -55,3 +55,12 @@ def followed(link: Path, *, of: str) -> Path:
         return link.resolve()
     except (OSError, RuntimeError):  # a loop is either, by the version of Python
         raise ToolError(f"The {of} {link.name!r} cannot be followed.") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the folder's own entries on the disk: what was created, renamed or removed in it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -23,10 +23,12 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workflows.deploy_release import DeployArgs, Plan, Switch
-from workflows.kit.errors import ToolError
+from workflows.deploy_release import DeployArgs, Plan, Switch, approved
+from workflows.kit.contract import Answerer
+from workflows.kit.errors import ToolError, Unapproved
 
-from .folders import followed, inside
+from .approval_ledger import ApprovalLedger
+from .folders import followed, inside, sync_folder
 from .steps import Step
 
 MAX_FILES: Final = 100_000
@@ -109,34 +111,48 @@ def _compare(application: Application, request: DeployArgs, current: str | None,
     )
 
 
-def switch(application: Application, request: Switch, step: Step) -> None:
-    """Make the release live if everything is still as it was approved. May be repeated, also when the application has
-    written into its release since; but what somebody else put live must be what was approved too.
+def switch(
+    application: Application, request: Switch, step: Step, *, use: str, approvers: Answerer | None = None
+) -> None:
+    """Make the release live if everything is still as it was approved. May be repeated by the same `use`, also when the
+    application has written into its release since; but what somebody else put live must be what was approved too.
+    `approvers` is who may approve deployments now.
 
     Raises:
         ToolError: Something changed since. Nothing was switched.
+        Unapproved: The approval is not for this, or not for this use. Nothing was switched.
     """
     with _exclusive(application, step):
-        live = live_release(application)
+        ledger, live = ApprovalLedger(application.folder), live_release(application)
         if live == request.release and _switched_to(application, request.digest):
+            if request.approval is not None:
+                ledger.use(request.approval, use)
             return  # by an attempt before this one
         if live not in {request.previous, request.release}:
             raise ToolError(f"Another release ({live}) went live since the approval. Nothing was switched.")
         args = DeployArgs(application=request.application, release=request.release)
-        if _compare(application, args, request.previous, step).digest != request.digest:
+        plan = _compare(application, args, request.previous, step)
+        if plan.digest != request.digest:
             if live == request.release:
                 raise ToolError(f"{live} is live already, but its files are not the ones of the approved plan.")
             raise ToolError("The files changed since the approval. Nothing was switched.")
+        if approvers is not None and (request.approval is None or request.approvers != approvers):
+            raise Unapproved("Who may approve deployments has changed since. Nothing was switched; deploy it anew.")
+        if request.approval is not None:
+            request.approval.check(approved(plan))
+            ledger.use(request.approval, use)
         _point(application, request.release, approved=request.digest)
 
 
 def roll_back(application: Application, request: Switch, step: Step) -> None:
-    """Make the previous release live again; does nothing if it is.
+    """Make the previous release live again; does nothing if it is. No attempt of the switch does anything afterwards.
 
     Raises:
         ToolError: It is gone, or a third release went live meanwhile.
     """
     with _exclusive(application, step):
+        if request.approval is not None:
+            ApprovalLedger(application.folder).close(request.approval)
         live = live_release(application)
         if live == request.previous:
             return
@@ -144,7 +160,7 @@ def roll_back(application: Application, request: Switch, step: Step) -> None:
             raise ToolError(f"another release ({live}) went live meanwhile")
         if request.previous is None:
             application.current.unlink()
-            _sync(application.folder)
+            sync_folder(application.folder)
             return
         _release_folder(application, request.previous)
         _point(application, request.previous)
@@ -240,7 +256,7 @@ def _point(application: Application, release: str, *, approved: str = "") -> Non
     new.symlink_to(Path("releases", release))
     (application.folder / MARK).write_text(_mark(new, approved), "ascii")
     new.replace(application.current)
-    _sync(application.folder)
+    sync_folder(application.folder)
 
 
 def _switched_to(application: Application, digest: str) -> bool:
@@ -254,14 +270,6 @@ def _switched_to(application: Application, digest: str) -> bool:
 def _mark(link: Path, digest: str) -> str:
     status = link.lstat()
     return f"{digest} {status.st_ino} {status.st_mtime_ns}"  # both are kept when the link is renamed
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -55,9 +55,8 @@ class Basic(_Entry):
     password: SecretStr
 
     def authorization(self) -> str:
-        """The value of the Authorization header (RFC 7617)."""
-        pair = f"{self.username}:{self.password.get_secret_value()}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        """The value of the Authorization header."""
+        return basic(self.username, self.password.get_secret_value())
 
 
 class Bearer(_Entry):
@@ -67,8 +66,8 @@ class Bearer(_Entry):
     token: SecretStr
 
     def authorization(self) -> str:
-        """The value of the Authorization header (RFC 6750)."""
-        return f"Bearer {self.token.get_secret_value()}"
+        """The value of the Authorization header."""
+        return bearer(self.token.get_secret_value())
 
 
 Credential = Annotated[Basic | Bearer, Field(discriminator="kind")]
@@ -133,6 +132,16 @@ def open_store() -> SecretStore:
         detail = str(error) if isinstance(error, ValidationError | OSError) else type(error).__name__
         log.error("secrets.unusable", extra={"variable": FILE_VARIABLE, "detail": detail})  # noqa: TRY400 - no traceback either
         raise ToolError("The worker's secret store cannot be used. Its operator must correct it.") from None
+
+
+def basic(username: str, password: str) -> str:
+    """The value of an Authorization header (RFC 7617)."""
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
+def bearer(token: str) -> str:
+    """The value of an Authorization header (RFC 6750)."""
+    return f"Bearer {token}"
 
 
 def origin(url: URL) -> str:

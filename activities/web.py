@@ -34,6 +34,8 @@ _HOST: Final = re.compile(r"[0-9A-Za-z.:_-]+")  # as sent: an international name
 _TRY_AGAIN: Final = frozenset({429, 502, 503, 504})
 _NO_URL: Final = (ValueError, IndexError)  # what yarl raises, the latter for `//[]@`
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+"""All that the internet has of IPv6; what else counts as global may be a network's own, as `fec0::/10` was."""
 
 
 class ForbiddenAddressError(OSError):
@@ -64,6 +66,8 @@ def public(address: str) -> bool:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return public(str(inner))
+        if ip not in _UNICAST:
+            return False
     return ip.is_global and not ip.is_multicast
 
 

@@ -8,17 +8,18 @@ from typing import Final
 
 from aiohttp import web
 
-from bridge.auth import Authenticator, no_authentication, static_bearer
-from bridge.errors import BridgeError
-from bridge.gateway import Gateway
+from bridge.access import Access, access
+from bridge.connections import Runner, Site
 from bridge.http import SERVER_OPTIONS, HttpSettings, mount_mcp
+from bridge.pages.address import PageAddress
+from bridge.pages.mount import mount_pages
+from bridge.ready import Readiness
 from bridge.service import Service, running_service
-from bridge.settings import BridgeSettings, SettingsError
+from bridge.settings import BridgeSettings
+from bridge.tls import server_context
 
 SHUTDOWN_SECONDS: Final = 5.0
 """How long open connections may take to close; running requests are ended by the endpoint before."""
-
-GATEWAY: Final = web.AppKey("gateway", Gateway)
 
 
 @asynccontextmanager
@@ -26,44 +27,50 @@ async def running_bridge(settings: BridgeSettings) -> AsyncIterator[str]:
     """Serve MCP with these settings; yields the endpoint's URL once it listens.
 
     Raises:
-        SettingsError: The tasks module, the catalog file or Temporal's settings cannot be used.
+        SettingsError: The tasks module, the catalog file, TLS or Temporal's settings cannot be used.
         OSError: The address cannot be bound.
     """
-    async with running_service(settings) as service:
-        runner = web.AppRunner(
-            _application(service, settings), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, **SERVER_OPTIONS
-        )
+    tls = None
+    if settings.tls_cert_file and settings.tls_key_file:
+        tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
+    pages = PageAddress(settings)
+    async with running_service(settings, pages.pages) as service, access(settings) as known:
+        app = _application(service, settings, known)
+        mount_pages(app, settings, service, known, pages)
+        runner = Runner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, **SERVER_OPTIONS)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, settings.host, settings.port)
+            site = Site(runner, settings.host, settings.port, ssl_context=tls)
             await site.start()
             port = runner.addresses[0][1]
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            yield f"http://{host}:{port}{settings.path}"
+            origin = f"{'https' if tls else 'http'}://{host}:{port}"
+            pages.listening(origin)
+            yield origin + settings.path
         finally:
             await runner.cleanup()
 
 
-def _application(service: Service, settings: BridgeSettings) -> web.Application:
+def _application(service: Service, settings: BridgeSettings, known: Access) -> web.Application:
     app = web.Application()
-    app[GATEWAY] = service.gateway
-    mount_mcp(app, service.server, service.older, _http_settings(settings), _authenticator(settings))
+    mount_mcp(
+        app,
+        service.server,
+        service.older,
+        _http_settings(settings),
+        known.authenticate,
+        tool_scopes=service.tool_scopes,
+        resource_metadata=known.resource.metadata_url if known.resource else None,
+    )
+    if known.resource:
+        known.resource.mount(app)
     app.router.add_get("/healthz", _alive)
-    app.router.add_get("/readyz", _ready)
+    app.router.add_get("/readyz", Readiness(service.gateway.check).answer)
     return app
 
 
 async def _alive(_request: web.Request) -> web.Response:
     """Liveness: this process answers."""
-    return web.Response(text="ok\n")
-
-
-async def _ready(request: web.Request) -> web.Response:
-    """Readiness: Temporal answers for our namespace."""
-    try:
-        await request.app[GATEWAY].check()
-    except BridgeError:
-        return web.Response(status=503, text="Temporal cannot be reached\n")
     return web.Response(text="ok\n")
 
 
@@ -75,13 +82,6 @@ def _http_settings(settings: BridgeSettings) -> HttpSettings:
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
         task_name_required=settings.task_name_required,
+        requests_per_second=settings.requests_per_second,
+        request_burst=settings.request_burst,
     )
-
-
-def _authenticator(settings: BridgeSettings) -> Authenticator:
-    if settings.bearer_token is None:
-        return no_authentication
-    try:
-        return static_bearer(settings.bearer_token.get_secret_value())
-    except ValueError as error:
-        raise SettingsError(f"MCP_TASKS_BEARER_TOKEN: {error}") from None

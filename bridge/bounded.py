@@ -16,8 +16,8 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from workflows.kit.contract import cut
 from workflows.kit.results import can_be_stored, storable, text_of
 
-MAX_STEP_BYTES: Final = 2 * 1024 * 1024
-"""Temporal's own limit for one payload."""
+MAX_STEP_BYTES: Final = 2 * 1024 * 1024 - 1024
+"""Temporal's own limit for one payload, less what it takes beside its JSON, also when it is encrypted."""
 
 
 class BoundedSteps(Interceptor):

@@ -30,6 +30,7 @@ from bridge.status import OutcomeRules
 from workflows.kit import Declaration
 from workflows.kit.contract import cut
 from workflows.kit.declaration import TaskMode
+from workflows.kit.delegates import NOBODY, Delegates
 
 PAGE_SIZE: Final = 100
 """Tools per page of tools/list."""
@@ -47,7 +48,8 @@ class Tool:
     `model_problem` says what the author's own types have against arguments that fit the schema. `positional` names the
     properties that become the workflow's arguments, in order; None is one argument, the call's object. `foreign` is a
     workflow that keeps no lifetime of its own, so that Temporal has to end its run. With `plain_result` a result is
-    never taken for a CallToolResult.
+    never taken for a CallToolResult. What is not `encrypted` is written to Temporal as it is, whatever keys there are.
+    Who lacks one of `scopes` cannot call it, and is not shown it. `delegates` may see to tasks that are not theirs.
     """
 
     name: str
@@ -69,6 +71,9 @@ class Tool:
     positional: tuple[str, ...] | None = None
     foreign: bool = False
     plain_result: bool = False
+    encrypted: bool = True
+    scopes: tuple[str, ...] = ()
+    delegates: Delegates = NOBODY
     model_problem: Callable[[Mapping[str, Any]], str | None] = lambda _arguments: None
 
     def __post_init__(self) -> None:
@@ -99,6 +104,8 @@ class Tool:
             input_schema=declaration.input_schema,
             output_schema=declaration.output_schema,
             asks_before_handle=declaration.asks_before_handle,
+            scopes=declaration.scopes,
+            delegates=declaration.delegates,
             model_problem=partial(_model_problem, declaration.arguments),
         )
 
@@ -158,7 +165,7 @@ class Catalog:
                 raise SettingsError(f"tool {tool.name}: declared twice")
             self._tools[tool.name] = tool
         # As text: to Python a schema's 1 and true are equal
-        shown = json.dumps([tool.wire for tool in self._tools.values()])
+        shown = json.dumps([[tool.wire, tool.scopes] for tool in self._tools.values()])
         self._shown = hashlib.sha256(shown.encode()).digest()
 
     def adopt(self, other: Catalog) -> bool:
@@ -175,6 +182,11 @@ class Catalog:
         tool = self._tools.get(name)
         return tool.outcome_rules if tool else OutcomeRules()
 
+    def unencrypted(self, name: str) -> bool | None:
+        """Whether the workers of the tool called `name` have no codec; None of a tool that is gone."""
+        tool = self._tools.get(name)
+        return None if tool is None else not tool.encrypted
+
     def get(self, name: str) -> Tool | None:
         """The tool called `name`."""
         return self._tools.get(name)
@@ -184,17 +196,34 @@ class Catalog:
         tool = self._tools.get(name)
         return tool.input_schema if tool else None
 
-    def page(self, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        """The tools after `cursor` and the cursor after them.
+    def scopes(self, name: str) -> tuple[str, ...]:
+        """What a caller of the tool called `name` needs beside what every call needs."""
+        tool = self._tools.get(name)
+        return tool.scopes if tool else ()
+
+    def delegates(self, name: str) -> Delegates:
+        """Who may see to tasks of the tool called `name` beside their owners; of a tool that is gone, nobody."""
+        tool = self._tools.get(name)
+        return tool.delegates if tool else NOBODY
+
+    @property
+    def differs(self) -> bool:
+        """Whether not everybody is shown the same tools."""
+        return any(tool.scopes for tool in self._tools.values())
+
+    def page(
+        self, cursor: str | None, has: Callable[[str], bool] = lambda _scope: True
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """The tools after `cursor` of those that a caller is shown who `has` some scopes, and the cursor after them.
 
         Raises:
             ValueError: `cursor` is none of ours.
         """
         names = list(self._tools)
         start = 0 if cursor is None else names.index(_opened(cursor)) + 1
-        page = names[start : start + PAGE_SIZE]
-        more = start + PAGE_SIZE < len(names)
-        return [self._tools[name].wire for name in page], _cursor(page[-1]) if more else None
+        shown = [name for name in names[start:] if all(map(has, self._tools[name].scopes))]
+        page = shown[:PAGE_SIZE]
+        return [self._tools[name].wire for name in page], _cursor(page[-1]) if len(shown) > PAGE_SIZE else None
 
 
 def _model_problem(arguments_type: TypeAdapter[Any], arguments: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,8 @@ from pydantic.alias_generators import to_camel
 
 from bridge.catalog import Tool
 from bridge.settings import SettingsError
-from workflows.kit.declaration import DEFAULT_POLL_INTERVAL, TaskMode
+from workflows.kit.declaration import DEFAULT_POLL_INTERVAL, SCOPE, TaskMode
+from workflows.kit.delegates import NOBODY, Delegates
 
 ReadText = Callable[[Path], str]
 """Gives the text of a file. Raises OSError; ValueError, it is no UTF-8."""
@@ -102,6 +103,13 @@ class Entry(_Table):
         "object", description='"object", or a list of names of properties of the input schema'
     )
     result: Literal["auto", "value"] = Field("auto", description="one of auto, value")
+    encrypted: bool = Field(True, description="true or false")
+    scopes: list[Annotated[str, StringConstraints(pattern=SCOPE)]] = Field(
+        [], description="a list of OAuth scopes, such as deploy:production"
+    )
+    delegates: Delegates = Field(
+        NOBODY, description="a table of lists of groups: read, answer, cancel; names of 1 to 256 printable characters"
+    )
 
 
 class CatalogFile(_Table):
@@ -184,6 +192,9 @@ def _tool(name: str, entry: Entry, folder: Path, read: ReadText) -> Tool:
         positional=None if entry.arguments == "object" else tuple(entry.arguments),
         foreign=not entry.keeps_lifetime,
         plain_result=entry.result == "value",
+        encrypted=entry.encrypted,
+        scopes=tuple(entry.scopes),
+        delegates=entry.delegates,
     )
 
 

@@ -18,10 +18,18 @@ from typing import Annotated, NoReturn
 import typer
 import uvloop
 
+from .codec import data_converter
 from .lines import Channel, claim_channel
 from .loading import load_tasks
 from .logs import set_up_logging
-from .settings import BridgeSettings, OperatorError, SettingsError, StdioSettings, WorkerSettings
+from .settings import (
+    BridgeSettings,
+    CodecServerSettings,
+    OperatorError,
+    SettingsError,
+    StdioSettings,
+    WorkerSettings,
+)
 from .stopping import leave, stop_signals
 from .worker import connect_worker_client, run_worker
 
@@ -144,6 +152,22 @@ def worker(
     uvloop.run(_worker(settings, as_json=as_json))
 
 
+@app.command("codec-server")
+def codec_server(
+    host: Annotated[
+        str | None, typer.Option(help="Address to bind; others than loopback need a token. (default: 127.0.0.1)")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Its port; 0 is any free one. (default: 8081)")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decrypt for Temporal's web page and CLI, over Temporal's codec server protocol."""
+    settings = CodecServerSettings.load(codec_host=host, codec_port=port)
+    set_up_logging(settings.log_level)
+    uvloop.run(_codec_server(settings, as_json=as_json))
+
+
 @app.command()
 def vendor(
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder of the copy, e.g. acme/mcp_kit.")],
@@ -178,10 +202,22 @@ async def _stdio(settings: StdioSettings, channel: Channel) -> None:
         await serve_stdio(service.server, service.older, channel, stop, max_line_bytes=settings.max_body_bytes)
 
 
+async def _codec_server(settings: CodecServerSettings, *, as_json: bool) -> None:
+    from .codec_server import codec_service, running_codec_server
+
+    async with (
+        stop_signals(within=STOP_WITHIN_SECONDS) as stop,
+        codec_service(settings) as service,
+        running_codec_server(service, settings.codec_host, settings.codec_port) as url,
+    ):
+        _say_ready("codec-server", {"codec": url}, as_json=as_json)
+        await stop.wait()
+
+
 async def _worker(settings: WorkerSettings, *, as_json: bool) -> None:
     module = load_tasks(settings.tasks)
     facts = {"task_queue": settings.task_queue, "tasks": settings.tasks}
-    client = await connect_worker_client()
+    client = await connect_worker_client(data_converter(settings.encryption_keys))
     async with stop_signals() as stop:
         await run_worker(client, module, settings, stop, started=lambda: _say_ready("worker", facts, as_json=as_json))
 

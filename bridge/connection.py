@@ -1,10 +1,10 @@
-"""The two clients behind the gateway, and the bounds of every call.
+"""The clients behind the gateway, and the bounds of every call.
 
 Each call has three bounds: a timeout per attempt, a strict retry budget in the client, and a timeout around the lot,
 since either of the first two alone let a call hang for 10 to 16 s on a frozen server. Long polls go through a second
 client on the same runtime with the SDK's default retries.
 
-Both clients connect at their first call, so that the bridge starts, and says so, while Temporal is away.
+The clients connect at their first call, so that the bridge starts, and says so, while Temporal is away.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime
 from temporalio.service import RetryConfig, RPCError
 
+from bridge.codec import unencrypted
 from bridge.errors import EngineUnavailable, is_connect_failure, translate
 from bridge.payloads import Parsed, Payloads, nothing_parsed
 
@@ -35,17 +36,20 @@ STRICT: Final = RetryConfig(max_retries=2, max_elapsed_time_millis=1000)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """`client` for requests, `watcher` for long polls. Bound to the event loop that made it."""
+    """`client` for requests, `watcher` for long polls, `plain` for what is written to workers that have no codec. Bound
+    to the event loop that made it.
+    """
 
     client: Client
     watcher: Client
+    plain: Client
     _parsed: Parsed = field(default_factory=nothing_parsed)
 
     @classmethod
     async def open(
         cls, connect_config: Mapping[str, Any], data_converter: DataConverter, runtime: Runtime | None, **options: Any
     ) -> Self:
-        """Two lazy clients; `options` go to both unchanged."""
+        """Lazy clients; `options` go to all of them unchanged."""
         shared: dict[str, Any] = {
             **connect_config,
             **options,
@@ -54,7 +58,11 @@ class Connection:
             "identity": f"mcp-bridge@{socket.gethostname()}",
             "lazy": True,
         }
-        return cls(await Client.connect(**shared, retry_config=STRICT), await Client.connect(**shared))
+        client = await Client.connect(**shared, retry_config=STRICT)
+        plain_config = client.config()
+        plain_config["data_converter"] = unencrypted(data_converter)
+        plain = Client(**plain_config)
+        return cls(client, await Client.connect(**shared), plain)
 
     def payloads(self, task_id: str) -> Payloads:
         """Reader of the payloads of one task."""

@@ -25,6 +25,7 @@ from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatu
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
+from bridge.codec import ENCODING, ENCODING_FIELD
 from bridge.errors import EngineUnavailable
 from bridge.payloads import Payloads
 from workflows.kit.contract import TASK_MEMO, VIEW_MEMO, Progress, TaskMemo, TaskView
@@ -41,6 +42,7 @@ class Described:
 
     `activities` is how many an open run has scheduled or running; while one runs, `heartbeat` moves without an event.
     `asked_at` is the event loop's time just before the describe was sent: whatever was acknowledged before is in it.
+    `plain`: the task was started in plain text, so a codec is nothing that its worker must have.
     """
 
     task_id: str
@@ -61,6 +63,7 @@ class Described:
     activities: int
     heartbeat: Progress | None
     asked_at: float
+    plain: bool = False
 
     @property
     def first_of_chain(self) -> bool:
@@ -118,6 +121,7 @@ async def described(
         activities=0 if info.HasField("close_time") else len(response.pending_activities),
         heartbeat=await _heartbeat(list(response.pending_activities), payloads),
         asked_at=asked_at,
+        plain=TASK_MEMO in memo and memo[TASK_MEMO].metadata.get(ENCODING_FIELD) != ENCODING,
     )
 
 

@@ -85,7 +85,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def dev_server(
-    *, port: int = 0, ui_port: int | None = None, database: Path | None = None
+    *, port: int = 0, ui_port: int | None = None, database: Path | None = None, ui_codec: str | None = None
 ) -> AsyncIterator[DevServer]:
     """Run a development server within the context.
 
@@ -93,6 +93,7 @@ async def dev_server(
         port: Its gRPC port; 0 is any free one.
         ui_port: The port of its web page; 0 is any free one, None means no web page.
         database: Its SQLite file, made if it does not exist; None keeps everything in memory.
+        ui_codec: The URL of the codec server that its web page asks to decrypt.
 
     Raises:
         SettingsError: A port is taken.
@@ -105,6 +106,7 @@ async def dev_server(
         *(program, "server", "start-dev", "--ip", LOOPBACK, "--port", str(port), "--log-level", "error"),
         *(["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]),
         *(["--db-filename", str(database)] if database else []),
+        *(["--ui-codec-endpoint", ui_codec] if ui_codec else []),
         *(word for name in SEARCH_ATTRIBUTES for word in ("--search-attribute", f"{name}=Keyword")),
     ]
     with tempfile.TemporaryFile() as output:

@@ -23,7 +23,8 @@ from pydantic import ValidationError
 from bridge.envelope import Peer
 from bridge.errors import RETRY_AFTER_MS, TOO_MANY_REQUESTS
 from bridge.exchange import Exchange, ExchangeDispatch
-from bridge.jsonrpc import Refusal, Request, encode, error_response, http_status, result_response
+from bridge.jsonrpc import MAX_ECHO_CHARS, Refusal, Request, encode, error_response, http_status, result_response
+from workflows.kit.contract import cut
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ async def dispatch(
     peer = exchange.peer
     if not serves(server, message.method, peer):
         # Here, because the kernel checks the params of methods that it knows before it looks for a handler
-        return _error(exchange, METHOD_NOT_FOUND, "Method not found", message.method)
+        return _error(exchange, METHOD_NOT_FOUND, "Method not found", cut(message.method, MAX_ECHO_CHARS))
     try:
         check()
         result = await serve_one(

@@ -19,7 +19,8 @@ from mcp_types import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 
-from bridge.jsonrpc import Notification, Refusal, Request
+from bridge.jsonrpc import MAX_ECHO_CHARS, Notification, Refusal, Request
+from workflows.kit.contract import cut
 
 MODERN_VERSIONS: Final = ("2026-07-28",)
 OLDER_VERSIONS: Final = ("2025-11-25", "2025-06-18")
@@ -89,7 +90,7 @@ def unsupported_version(requested: str, message: Request | None = None) -> Refus
         UNSUPPORTED_PROTOCOL_VERSION,
         f"Unsupported protocol version{known}",
         request_id=None if message is None else message.id,
-        data={"supported": served, "requested": requested},
+        data={"supported": served, "requested": cut(requested, MAX_ECHO_CHARS)},
     )
 
 

@@ -2,6 +2,7 @@
 
     BridgeError             knows its JSON-RPC code, text and data; the details are only logged
     ├── TaskNotFound        -32602  unknown, deleted by retention, no task, or somebody else's: one answer for all
+    ├── NotAllowed          -32602  somebody else's, which the caller may read, and not answer or cancel as was asked
     ├── TooLarge            -32602  arguments or answers above a limit that no retry changes
     ├── EngineUnavailable   -32603  Temporal is away, overloaded or refuses our credentials: try again
     ├── EngineRefused       -32603  Temporal refused the request itself: trying again is useless
@@ -55,6 +56,14 @@ class TaskNotFound(BridgeError):
 
     code = INVALID_PARAMS
     message = "Task not found"
+
+
+class NotAllowed(BridgeError):
+    """A task of somebody else's that the caller may read, while what was asked is beyond their rights."""
+
+    code = INVALID_PARAMS
+    message = "You may read this task, but not do this with it"
+    data = {"reason": "not_allowed"}  # noqa: RUF012 - never written to
 
 
 class TooLarge(BridgeError):

@@ -21,6 +21,7 @@ from mcp.shared.message import MessageMetadata, ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 
 from bridge.envelope import Peer
+from bridge.identity import Identity
 from bridge.jsonrpc import RequestId
 from workflows.kit.contract import Principal
 
@@ -37,9 +38,14 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 class Caller:
     """Who calls, over which channel (`http`, `stdio`), with which client."""
 
-    owner: Principal
+    identity: Identity
     channel: str
     peer: Peer
+
+    @property
+    def owner(self) -> Principal:
+        """Whose tasks these are."""
+        return self.identity.principal
 
 
 class Exchange:
@@ -54,7 +60,9 @@ class Exchange:
         send: Send,
         stopping: asyncio.Event | None = None,
     ) -> None:
-        """`stopping` is set when the transport is about to end; what waits then should answer."""
+        """`stopping` is set when the transport or the caller's credentials are about to end; what waits then should
+        answer.
+        """
         self.stopping: Final = stopping or asyncio.Event()
         self.request_id: Final = request_id
         self.caller: Final = caller

@@ -69,9 +69,14 @@ seen the change yet.
 """
 
 
-def cacheable(*, changing: bool = False) -> dict[str, Any]:
-    """The caching hints of a result that is the same for everybody; `changing` if it may be another one any time."""
-    return {"ttlMs": CHANGING_TTL_MS if changing else CATALOG_TTL_MS, "cacheScope": "public"}
+def cacheable(*, changing: bool = False, private: bool = False) -> dict[str, Any]:
+    """The caching hints of a result; `changing` if it may be another one any time, `private` if it is not the same for
+    everybody.
+    """
+    return {
+        "ttlMs": CHANGING_TTL_MS if changing else CATALOG_TTL_MS,
+        "cacheScope": "private" if private else "public",
+    }
 
 
 class BridgeServer(Server[Any]):

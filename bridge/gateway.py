@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,11 +23,13 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import HistoryEventFilterType, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsRequest,
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
     GetWorkflowExecutionHistoryRequest,
 )
+from temporalio.client import Client
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -66,14 +68,17 @@ logger = logging.getLogger(__name__)
 START_ATTEMPT: Final = timedelta(seconds=1.4)
 """Two attempts of a start fit into one call."""
 
+COUNT: Final = timedelta(seconds=1)
+"""For one attempt: callers may wait for it, and need not know the outcome."""
+
 RETENTION_SECONDS: Final = 3600.0
 
 _TOOL: Final = SearchAttributeKey.for_keyword(TOOL_ATTRIBUTE)
 _OWNER: Final = SearchAttributeKey.for_keyword(OWNER_ATTRIBUTE)
 _STATUS: Final = SearchAttributeKey.for_keyword(STATUS_ATTRIBUTE)
 
-MAX_SUMMARY_CHARS: Final = 100
-"""The summary shown in Temporal's UI; the documented limit is 400 bytes, encoded."""
+MAX_SUMMARY_BYTES: Final = 150
+"""The summary shown in Temporal's UI; the documented limit is 400 bytes for the whole payload, also when encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,11 @@ class HistoryPage:
 class Gateway:
     """The bridge's connection to one Temporal namespace. Bound to the event loop that made it."""
 
-    def __init__(self, connection: Connection, owner_key: bytes) -> None:
+    def __init__(self, connection: Connection, owner_key: bytes, unencrypted: Callable[[str], bool | None]) -> None:
         self._connection = connection
         self._client = connection.client
         self._owner_key = owner_key
+        self._unencrypted = unencrypted
         self._attributes = SearchAttributes(connection.client)
         self._retention: tuple[float, timedelta] | None = None
 
@@ -102,15 +108,17 @@ class Gateway:
         *,
         owner_key: bytes,
         data_converter: DataConverter = pydantic_data_converter,
+        unencrypted: Callable[[str], bool | None] = lambda _tool: False,
         runtime: Runtime | None = None,
         **options: Any,
     ) -> Self:
         """A gateway that connects at its first call.
 
         `connect_config` is what `temporalio.envconfig` loads; `owner_key` keys the owner's hash in search attributes;
-        `options` go to both clients unchanged (interceptors, plugins).
+        `unencrypted` says for which tools nothing is encrypted, since their workers have no codec, and None of a tool
+        that it does not know; `options` go to the clients unchanged (interceptors, plugins).
         """
-        return cls(await Connection.open(connect_config, data_converter, runtime, **options), owner_key)
+        return cls(await Connection.open(connect_config, data_converter, runtime, **options), owner_key, unencrypted)
 
     async def start(
         self,
@@ -137,7 +145,8 @@ class Gateway:
             TooLarge: The arguments or the signal exceed a limit.
             EngineUnavailable, EngineRefused: No run was started, as far as is known.
         """
-        converter = self._client.data_converter
+        client = self._writing_to(memo.tool)
+        converter = client.data_converter
         encoded_arguments = [encoded(converter, argument) for argument in arguments]
         signalled = [encoded(converter, signal.to_json())] if signal else []
         attributes = None
@@ -145,7 +154,7 @@ class Gateway:
             attributes = self._search_attributes(memo)
 
         async def attempt() -> None:
-            await self._client.start_workflow(
+            await client.start_workflow(
                 workflow_type,
                 args=encoded_arguments,
                 id=task_id,
@@ -156,7 +165,7 @@ class Gateway:
                 id_conflict_policy=WorkflowIDConflictPolicy.UNSPECIFIED if signal else WorkflowIDConflictPolicy.FAIL,
                 memo={TASK_MEMO: memo.to_json()},
                 search_attributes=attributes,
-                static_summary=title[:MAX_SUMMARY_CHARS] if title else None,
+                static_summary=_summary(title) if title else None,
                 start_signal=UPDATE_SIGNAL if signal else None,
                 start_signal_args=signalled,
                 rpc_timeout=START_ATTEMPT,
@@ -190,6 +199,10 @@ class Gateway:
             ]
         )
 
+    def _writing_to(self, tool: str) -> Client:
+        """The client for what a tool's worker reads."""
+        return self._connection.plain if self._unencrypted(tool) else self._client
+
     def owner_hash(self, owner: Principal) -> str:
         """`owner` as the search attribute shows it: search attributes are plain text to everybody who may list."""
         return hmac.new(self._owner_key, owner.identity.encode(), hashlib.sha256).hexdigest()[:32]
@@ -222,8 +235,8 @@ class Gateway:
         """
         return await ask_view(self._connection, task_id, run_id)
 
-    async def signal_update(self, task_id: str, update: UpdateSignal) -> bool:
-        """Deliver answers to the task's latest run; durable when this returns, with or without a worker.
+    async def signal_update(self, task_id: str, update: UpdateSignal, *, tool: str) -> bool:
+        """Deliver answers to the latest run of a task of `tool`; durable when this returns, with or without a worker.
 
         Returns:
             Whether they were delivered; False if the task is closed, where nothing is outstanding.
@@ -231,10 +244,13 @@ class Gateway:
         Raises:
             TaskNotFound, TooLarge, EngineUnavailable, EngineRefused
         """
-        argument = encoded(self._client.data_converter, update.to_json())
+        client = self._writing_to(tool)
+        if self._unencrypted(tool) is None and (await self.describe(task_id)).plain:
+            client = self._connection.plain  # as the task was started: its worker need not have a codec
+        argument = encoded(client.data_converter, update.to_json())
         try:
             async with self._connection.bounded("signal"):
-                await self._client.get_workflow_handle(task_id).signal(UPDATE_SIGNAL, argument, rpc_timeout=ATTEMPT)
+                await client.get_workflow_handle(task_id).signal(UPDATE_SIGNAL, argument, rpc_timeout=ATTEMPT)
         except TaskNotFound:
             await self.describe(task_id)  # raises it again for a task that does not exist at all
             return False
@@ -314,6 +330,23 @@ class Gateway:
             )
         return any(poller.last_access_time.ToDatetime(tzinfo=UTC) >= moment for poller in response.pollers)
 
+    async def count_open(self, owner: Principal) -> int | None:
+        """How many tasks of an owner are open, as Temporal's visibility has it, which lags behind a little; None if
+        they do not carry their owner, because the search attributes are not registered.
+
+        Raises:
+            EngineUnavailable, EngineRefused
+        """
+        if not await self._attributes.available():
+            return None
+        request = CountWorkflowExecutionsRequest(
+            namespace=self._client.namespace,
+            query=f"{OWNER_ATTRIBUTE} = '{self.owner_hash(owner)}' AND ExecutionStatus = 'Running'",
+        )
+        async with self._connection.bounded("count", COUNT.total_seconds()):
+            response = await self._client.workflow_service.count_workflow_executions(request, timeout=COUNT)
+        return response.count
+
     async def retention(self) -> timedelta:
         """How long the namespace keeps a closed run; asked at most once an hour.
 
@@ -343,6 +376,10 @@ class Gateway:
 
 MAX_ID_BYTES: Final = 1000
 """Temporal's limit; it refuses to look for a longer id, and for an empty one, as an invalid request."""
+
+
+def _summary(title: str) -> str:
+    return title.encode("utf-8", "replace")[:MAX_SUMMARY_BYTES].decode("utf-8", "ignore")
 
 
 def _is_workflow_id(task_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reading a task's history: over all runs of its chain, oldest first, for the task's owner alone.
+"""Reading a task's history: over all runs of its chain, oldest first, for whoever may read the task.
 
 Bounded by numbers of events and of characters: Temporal allows 51,200 events in one run and any number of runs.
 The end of the task is the reader's word, so that a history never tells another one than `tasks/get`.
@@ -13,9 +13,9 @@ from bridge.errors import TaskNotFound
 from bridge.events import RunClosed
 from bridge.gateway import Gateway
 from bridge.history import History
+from bridge.identity import Identity
 from bridge.reader import Reader
 from bridge.status import Terminal
-from workflows.kit.contract import Principal
 
 MAX_EVENTS: Final = 10_000
 """Events of Temporal's read for one history, from the first; the rest is not told."""
@@ -38,20 +38,20 @@ class Histories:
         self._max_events = max_events
         self._max_chars = max_chars
 
-    async def read(self, task_id: str, owner: Principal) -> tuple[dict[str, Any], bool]:
+    async def read(self, task_id: str, identity: Identity) -> tuple[dict[str, Any], bool]:
         """The history of the task as JSON data, and whether it is final.
 
         Raises:
-            TaskNotFound: There is no such task, or it is not `owner`'s.
+            TaskNotFound: There is no such task, or not for `identity` to know of.
             EngineUnavailable, EngineRefused: Temporal could not be asked.
         """
-        state = await self._reader.read(task_id, owner)
+        state = await self._reader.read(task_id, identity)
         history = History(state.memo)
         latest = await self._gateway.describe(task_id)
         walk = _Walk(self._gateway, history, latest, self._max_events, self._max_chars)
         await walk.to_the_end()
         if walk.ended and not isinstance(state, Terminal):
-            state = await self._reader.read(task_id, owner)
+            state = await self._reader.read(task_id, identity)
         if isinstance(state, Terminal):
             history.end(state)
         return history.to_json(task_id, truncated=walk.truncated), isinstance(state, Terminal)

@@ -3,15 +3,15 @@
 Pure: events in, entries out. It tells who asked for what, who answered and when, which steps ran and how it ended;
 never arguments, results, or what an answer said, so that whoever reviews a task need not be trusted with its data.
 
-A key counts as asked when the workflow first published it, and as answered by the first answer that fits, which is how
-the workflow itself decides. A workflow that publishes no views (docs/contract.md, "Workflows of others") has no
-questions here, and every answer to it counts.
+A key counts as asked when the workflow first published it, and as answered by the first answer that fits of somebody
+who may give it, which is how the workflow itself decides. A workflow that publishes no views (docs/contract.md,
+"Workflows of others") has no questions here, and every answer to it counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -28,8 +28,9 @@ from bridge.events import (
     ViewPublished,
 )
 from bridge.status import Terminal
-from workflows.kit.contract import Principal, TaskMemo, cut, timestamp
-from workflows.kit.questions import ELICITATION, MAX_KEY_CHARS, check_request, response_problem
+from workflows.kit.answerers import may_answer
+from workflows.kit.contract import Actor, Answerer, PageForm, Principal, TaskMemo, cut, timestamp
+from workflows.kit.questions import ELICITATION, MAX_KEY_CHARS, answer_problem, check_request
 
 HISTORY_VERSION: Final = 1
 
@@ -47,6 +48,8 @@ class _Known:
 
     status: str = "working"
     open: Mapping[str, Mapping[str, Any]] | None = None
+    answerers: Mapping[str, Answerer] = field(default_factory=dict)
+    page_forms: Mapping[str, PageForm] = field(default_factory=dict)
 
 
 class History:
@@ -55,6 +58,7 @@ class History:
     def __init__(self, memo: TaskMemo) -> None:
         created = {"tool": memo.tool, "by": _principal(memo.owner), "argumentsDigest": memo.arguments_digest}
         self.entries: list[Entry] = [_entry("created", memo.created_at) | created]
+        self._owner = memo.owner
         self.told_chars = 0
         """Length of all messages so far: the only part of an entry whose length is the author's."""
         self._known = self._at_start = _Known()
@@ -130,11 +134,13 @@ class History:
             entries += [_entry("asked", event.at) | _question(key, request) for key, request in new]
         if status != before.status:
             entries.append(_entry("status_changed", event.at) | {"status": status})
-        self._known = _Known(status, asked)
+        answerers = (event.view.answerers if event.view else None) or {}
+        self._known = _Known(status, asked, answerers, (event.view.page_forms if event.view else None) or {})
         return entries
 
     def _answered(self, event: AnswersCame) -> list[Entry]:
         update, still_open = event.update, self._known.open
+        answerers, page_forms = self._known.answerers, self._known.page_forms
         by: Entry = {}
         if update.actor is not None:
             by = {"by": _principal(update.actor), "channel": update.actor.channel}
@@ -144,9 +150,12 @@ class History:
             taken = {
                 key: answer
                 for key, answer in update.responses.items()
-                if key in still_open and _fits(still_open[key], answer)
+                if key in still_open
+                and may_answer(answerers.get(key), self._owner, update.actor)
+                and _fits(still_open[key], page_forms.get(key), answer, update.actor)
             }
-            self._known = _Known(self._known.status, {k: v for k, v in still_open.items() if k not in taken})
+            still_open = {key: request for key, request in still_open.items() if key not in taken}
+            self._known = _Known(self._known.status, still_open, answerers, page_forms)
         entries = [_entry("answered", event.at) | _answer(key, answer) | by for key, answer in taken.items()]
         if update.handle:
             entries.append(_entry("handle_given", event.at) | by)
@@ -175,13 +184,13 @@ def _principal(principal: Principal) -> Entry:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _fits(request: Mapping[str, Any], answer: Any) -> bool:
+def _fits(request: Mapping[str, Any], page: PageForm | None, answer: Any, actor: Actor | None) -> bool:
     """Whether the answer can be used; a question that MCP does not define takes what its workflow takes."""
     try:
         check_request(request)
     except (AttributeError, KeyError, TypeError):
         return True
-    return response_problem(request, answer) is None
+    return answer_problem(request, page, answer, actor) is None
 
 
 def _question(key: str, request: Mapping[str, Any]) -> Entry:

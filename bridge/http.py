@@ -21,14 +21,15 @@ from typing import Any, Final, TypeVar
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.http import HttpProcessingError
 from mcp.server.lowlevel import Server
+from mcp.shared.inbound import MCP_METHOD_HEADER
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from pydantic import ValidationError
 
-from bridge.auth import Authenticator, Unauthenticated
+from bridge.cors import is_preflight, preflight_headers, response_headers
 from bridge.dispatch import dispatch, params_problem
 from bridge.envelope import MODERN_VERSIONS, NO_RESPONSES, OLDER_VERSIONS, Peer, unsupported_version
-from bridge.errors import BridgeError
+from bridge.errors import RETRY_AFTER_MS, TOO_MANY_REQUESTS, BridgeError
 from bridge.exchange import Caller, Exchange
 from bridge.headers import (
     SESSION_HEADER,
@@ -44,11 +45,16 @@ from bridge.headers import (
     is_plain,
     version_header,
 )
+from bridge.identity import Authenticator, Identity, Unauthenticated, Unavailable
 from bridge.jsonrpc import Message, Notification, Refusal, Request, Response, encode, parse_message, result_response
 from bridge.older import OlderRevisions
 from bridge.origin import host_allowed, origin_allowed
+from bridge.protected_resource import insufficient_scope
+from bridge.rates import URGENT, RequestRates, is_urgent
+from bridge.scopes import InsufficientScope, ToolScopes, check_scopes
 from bridge.sse import Answer
-from workflows.kit.contract import MAX_DEPTH, Principal
+from bridge.until import Ending
+from workflows.kit.contract import MAX_DEPTH
 
 CHANNEL: Final = "http"
 LISTEN: Final = "subscriptions/listen"
@@ -84,7 +90,7 @@ SERVER_OPTIONS: Final[dict[str, Any]] = {
     "max_line_size": 8190,
     "max_field_size": 16_380,  # Mcp-Name and Mcp-Param-* carry whole arguments in Base64
 }
-"""Arguments that this transport needs its `web.AppRunner` to have."""
+"""Arguments that this transport needs its `Runner` to have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +100,8 @@ class HttpSettings:
     `loopback` says whether the listener is bound to a loopback address; for the lists see `host_allowed` and
     `origin_allowed`. `task_name_required` is whether `tasks/*` must have the `Mcp-Name` header, as the Tasks extension
     wants it of clients. `receive_seconds` bounds the arrival of a body, `write_seconds` each write to a client that
-    does not read, and `shutdown_grace_seconds` what running requests still have when the server stops.
+    does not read, and `shutdown_grace_seconds` what running requests still have when the server stops. For the last
+    two see `RequestRates`.
     """
 
     path: str = "/mcp"
@@ -108,6 +115,8 @@ class HttpSettings:
     receive_seconds: float = 60.0
     write_seconds: float = 60.0
     shutdown_grace_seconds: float = 1.0
+    requests_per_second: float = 500
+    request_burst: int = 1000
 
 
 def mount_mcp(
@@ -116,40 +125,61 @@ def mount_mcp(
     older: OlderRevisions,
     settings: HttpSettings,
     authenticate: Authenticator,
+    *,
+    tool_scopes: ToolScopes = lambda _name: (),
+    resource_metadata: str | None = None,
 ) -> None:
     """Serve `server` at `settings.path` of `app`, and end its requests when `app` shuts down.
 
     `app` has to be run with `SERVER_OPTIONS`. The server's lifespan is not entered: its handlers own what they need.
+    `resource_metadata` is the URL that a 403 points to, for clients that may get more scopes there.
     """
-    endpoint = _Endpoint(server, older, settings, authenticate)
+    endpoint = _Endpoint(server, older, settings, authenticate, tool_scopes, resource_metadata)
     app.router.add_route("*", settings.path, endpoint.handle, expect_handler=_check_expectation)
+    app.on_response_prepare.append(endpoint.prepare)
     app.on_shutdown.append(endpoint.close)
 
 
 class _Endpoint:
     def __init__(
-        self, server: Server[Any], older: OlderRevisions, settings: HttpSettings, authenticate: Authenticator
+        self,
+        server: Server[Any],
+        older: OlderRevisions,
+        settings: HttpSettings,
+        authenticate: Authenticator,
+        tool_scopes: ToolScopes,
+        resource_metadata: str | None,
     ) -> None:
         self._server = server
         self._older = older
         self._settings = settings
         self._authenticate = authenticate
+        self._tool_scopes = tool_scopes
+        self._resource_metadata = resource_metadata
         self._running: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Timeout] = set()
         self._answers: set[Answer] = set()
-        self._stopping = asyncio.Event()
+        self._ending = Ending()
+        self._rates = RequestRates(settings.requests_per_second, settings.request_burst)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one HTTP request, whatever it is."""
         try:
             self._check_origin(request)
-            if request.method != hdrs.METH_POST:
-                response: web.StreamResponse = web.Response(status=405, headers={hdrs.ALLOW: hdrs.METH_POST})
+            if is_preflight(request.method, request.headers):
+                response: web.StreamResponse = web.Response(status=204, headers=preflight_headers(request.headers))
+            elif request.method != hdrs.METH_POST:
+                response = web.Response(status=405, headers={hdrs.ALLOW: hdrs.METH_POST})
             else:
                 response = await self._post(request)
         except Unauthenticated as refusal:
             headers = {hdrs.WWW_AUTHENTICATE: refusal.challenge}
-            response = web.Response(status=401, headers=headers, text="A valid bearer token is required.\n")
+            response = web.Response(status=refusal.status, headers=headers, text=f"{refusal.text}\n")
+        except Unavailable as refusal:
+            headers = {hdrs.RETRY_AFTER: str(refusal.retry_after)}
+            response = web.Response(
+                status=503, headers=headers, text="The credentials cannot be checked at the moment; try again.\n"
+            )
         except Refusal as refusal:
             log.info(
                 "http.refused status=%d code=%d id=%.80r why=%.200r",
@@ -161,15 +191,25 @@ class _Endpoint:
             response = web.Response(
                 status=refusal.status, body=encode(refusal.to_json()), content_type="application/json"
             )
+            if refusal.status == TOO_MANY_REQUESTS:
+                response.headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_MS // 1000)
+            if isinstance(refusal, InsufficientScope):
+                response.headers[hdrs.WWW_AUTHENTICATE] = insufficient_scope(refusal.scopes, self._resource_metadata)
         if not response.prepared and not request.content.is_eof():
             response.force_close()
         return response
+
+    async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Let pages of allowed origins read what the endpoint answers."""
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin and request.path == self._settings.path and self._origin_allowed(origin):
+            response.headers.update(response_headers(origin))
 
     async def close(self, _app: web.Application) -> None:
         """Give running requests the grace period, then cancel them; stop waiting for bodies at once, and soon for
         clients that do not read.
         """
-        self._stopping.set()
+        self._ending.now()
         now = asyncio.get_running_loop().time()
         for receiving in self._receiving:
             if not receiving.expired():
@@ -191,11 +231,17 @@ class _Endpoint:
         if hosts and not host_allowed(hosts[0], settings.allowed_hosts, loopback=settings.loopback):
             raise Refusal(INVALID_REQUEST, "This Host is not allowed", status=403)
         origins = request.headers.getall(hdrs.ORIGIN, [])
-        if len(origins) > 1 or not all(origin_allowed(origin, settings.allowed_origins) for origin in origins):
+        if len(origins) > 1 or not all(map(self._origin_allowed, origins)):
             raise Refusal(INVALID_REQUEST, "This Origin is not allowed", status=403)
 
+    def _origin_allowed(self, origin: str) -> bool:
+        return origin_allowed(origin, self._settings.allowed_origins)
+
     async def _post(self, request: web.Request) -> web.StreamResponse:
-        owner = self._authenticate(request)
+        identity = await self._authenticate(request)
+        method = request.headers.get(MCP_METHOD_HEADER)
+        if method is not None:  # of a flood no body is read
+            self._rates.check(identity, urgent=method in URGENT)
         accepts = accepted(request.headers.getall(hdrs.ACCEPT, []))
         if not accepts.json and not accepts.sse:
             raise Refusal(INVALID_REQUEST, "Accept must allow application/json or text/event-stream", status=406)
@@ -205,18 +251,20 @@ class _Endpoint:
             raise Refusal(INVALID_REQUEST, "Content-Encoding is not supported; send the body uncompressed", status=415)
         message = parse_message(await self._body(request), max_depth=self._settings.max_depth)
         try:
-            return await self._serve(message, request, owner, accepts)
+            if method is None:
+                self._rates.check(identity, urgent=is_urgent(message))
+            return await self._serve(message, request, identity, accepts)
         except Refusal as refusal:
             if isinstance(message, Request):
                 refusal.request_id = message.id
             raise
 
     async def _serve(
-        self, message: Message, request: web.Request, owner: Principal, accepts: Accepts
+        self, message: Message, request: web.Request, identity: Identity, accepts: Accepts
     ) -> web.StreamResponse:
         check_single(request.headers)
         if isinstance(message, Response):
-            return await self._answered(message, request, owner, accepts)
+            return await self._answered(message, request, identity, accepts)
         if is_modern(message, request.headers):
             if isinstance(message, Notification):
                 return self._acknowledge(message, request)
@@ -226,12 +274,14 @@ class _Endpoint:
                 )
             peer = check_request(message, request.headers, task_name_required=self._settings.task_name_required)
         elif isinstance(message, Request) and message.method == "initialize":
-            return self._initialize(message, owner)
+            return self._initialize(message, identity)
         else:
-            peer = self._session_peer(request, owner, accepts)
-            if isinstance(message, Notification):
-                return await self._older_notification(message, Caller(owner=owner, channel=CHANNEL, peer=peer))
-        return await self._answer(request, message, Caller(owner=owner, channel=CHANNEL, peer=peer), accepts)
+            peer = self._session_peer(request, identity, accepts)
+        check_scopes(message, identity, self._tool_scopes)
+        caller = Caller(identity=identity, channel=CHANNEL, peer=peer)
+        if isinstance(message, Notification):
+            return await self._older_notification(message, caller)
+        return await self._answer(request, message, caller, accepts)
 
     async def _body(self, request: web.Request) -> bytes:
         """Raises Refusal: 413 above the limit, 408 when the body takes too long, 400 when its framing is broken."""
@@ -264,7 +314,7 @@ class _Endpoint:
         check_notification(request.headers)
         return web.Response(status=202)
 
-    def _initialize(self, message: Request, owner: Principal) -> web.Response:
+    def _initialize(self, message: Request, identity: Identity) -> web.Response:
         """The handshake of older revisions: its outcome goes to the client, as its session's id."""
         try:
             result, peer = self._older.initialize(message.params)
@@ -273,17 +323,17 @@ class _Endpoint:
         return web.Response(
             body=encode(result_response(message.id, result)),
             content_type="application/json",
-            headers={SESSION_HEADER: self._older.token(peer, owner)},
+            headers={SESSION_HEADER: self._older.token(peer, identity.principal)},
         )
 
-    def _session_peer(self, request: web.Request, owner: Principal, accepts: Accepts) -> Peer:
+    def _session_peer(self, request: web.Request, identity: Identity, accepts: Accepts) -> Peer:
         """The client of an older revision. Raises Refusal: its session is over (404), or its revision is not served."""
         version = version_header(request.headers)
         if version and version not in OLDER_VERSIONS:
             raise unsupported_version(version)
         if SESSION_HEADER not in request.headers:
             return Peer(version=version, capabilities={})
-        peer = self._older.peer(request.headers[SESSION_HEADER].strip(" \t"), owner)
+        peer = self._older.peer(request.headers[SESSION_HEADER].strip(" \t"), identity.principal)
         return peer if accepts.sse else replace(peer, capabilities={})  # questions need a stream
 
     async def _older_notification(self, message: Notification, caller: Caller) -> web.Response:
@@ -294,13 +344,14 @@ class _Endpoint:
         return web.Response(status=202)
 
     async def _answered(
-        self, message: Response, request: web.Request, owner: Principal, accepts: Accepts
+        self, message: Response, request: web.Request, identity: Identity, accepts: Accepts
     ) -> web.Response:
         """The answer to a request of ours, which only older revisions know. It needs no session, but no wrong one."""
         if version_header(request.headers) in MODERN_VERSIONS:
             raise Refusal(INVALID_REQUEST, NO_RESPONSES)
-        self._session_peer(request, owner, accepts)
-        await self._deliver(self._older.answered(message, owner, CHANNEL))
+        self._session_peer(request, identity, accepts)
+        check_scopes(message, identity, self._tool_scopes)
+        await self._deliver(self._older.answered(message, identity, CHANNEL))
         return web.Response(status=202)
 
     async def _deliver(self, delivery: Coroutine[Any, Any, None]) -> None:
@@ -339,18 +390,20 @@ class _Endpoint:
             keep_alive_seconds=self._settings.keep_alive_seconds,
             write_seconds=self._settings.write_seconds,
         )
-        exchange = Exchange(
-            request_id=message.id, params=message.params, caller=caller, send=answer.send, stopping=self._stopping
-        )
-        transport = TransportContext(kind="streamable-http", can_send_request=False, headers=request.headers)
-        check = partial(self._check_call, message, request.headers) if caller.peer.modern else _unchecked
-        handler = dispatch(self._server, message, exchange, transport, check)
-        task = self._track(asyncio.create_task(handler, name="mcp-request"))
-        self._answers.add(answer)
-        try:
-            return await answer.deliver(task, exchange)
-        finally:
-            self._answers.discard(answer)
+        with self._ending.of(caller.identity.expires_at) as stopping:
+            exchange = Exchange(
+                request_id=message.id, params=message.params, caller=caller, send=answer.send, stopping=stopping.soon
+            )
+            transport = TransportContext(kind="streamable-http", can_send_request=False, headers=request.headers)
+            check = partial(self._check_call, message, request.headers) if caller.peer.modern else _unchecked
+            handler = dispatch(self._server, message, exchange, transport, check)
+            task = self._track(asyncio.create_task(handler, name="mcp-request"))
+            stopping.cancels(task)
+            self._answers.add(answer)
+            try:
+                return await answer.deliver(task, exchange)
+            finally:
+                self._answers.discard(answer)
 
 
 def _log_failure(delivery: asyncio.Task[None]) -> None:

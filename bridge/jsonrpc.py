@@ -17,7 +17,12 @@ from typing import Any, Final
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 
+from workflows.kit.contract import cut
+
 RequestId = str | int
+
+MAX_ECHO_CHARS: Final = 200
+"""How much of a text that a client sent stands in an error's data."""
 
 
 class Refusal(Exception):
@@ -85,8 +90,11 @@ def result_response(request_id: RequestId, result: Mapping[str, Any]) -> dict[st
 
 
 def error_response(request_id: RequestId | None, code: int, message: str, data: Any = None) -> dict[str, Any]:
-    """The error response to a request, or to something whose id could not be read (None)."""
-    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    """The error response to a request, or to something whose id could not be read (None).
+
+    A message that repeats what was sent is cut: nobody gets megabytes back for having sent them.
+    """
+    error = {"code": code, "message": cut(message)} | ({} if data is None else {"data": data})
     return {"jsonrpc": "2.0"} | ({} if request_id is None else {"id": request_id}) | {"error": error}
 
 

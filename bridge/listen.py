@@ -1,9 +1,9 @@
 """subscriptions/listen: with `taskIds` what tasks/get would say, each time that it changes (Tasks extension,
 "Notifications"); and which lists and resources changed (SEP-2575).
 
-The acknowledgement comes first, and names what is honoured: of tasks, those of this owner. Each is told as it is now,
-and then with every published change, to its end. A question that this client did not declare that it can be asked is
-not shown. Progress of activities is told at most once a second.
+The acknowledgement comes first, and names what is honoured: of tasks, those that this caller may read. Each is told as
+it is now, and then with every published change, to its end. A question that this client did not declare that it can be
+asked is not shown. Progress of activities is told at most once a second.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from mcp.shared.subscriptions import event_to_notification
 from mcp_types import INVALID_PARAMS
 
 from bridge.announce import Announcements, Announcer
+from bridge.answering import shown_to
 from bridge.capabilities import askable, require_tasks
 from bridge.errors import TaskNotFound
 from bridge.exchange import Exchange
 from bridge.follow import Moment
+from bridge.places import StreamPlaces
 from bridge.reader import Reader, Seen
+from bridge.rights import Right
 from bridge.status import Live, TaskState, Terminal, live
 from bridge.tasks import Context, TaskParams, exchange_of
 from bridge.waits import REREAD_SECONDS, through_outages
@@ -46,16 +49,18 @@ FIRST_LOOK_SECONDS: Final = 1.0
 class Subscriptions:
     """The handler of subscriptions/listen."""
 
-    def __init__(self, reader: Reader, watches: Watches, announcer: Announcer) -> None:
+    def __init__(self, reader: Reader, watches: Watches, announcer: Announcer, places: StreamPlaces) -> None:
         self._reader = reader
         self._watches = watches
         self._announcer = announcer
+        self._places = places
 
     async def listen(self, context: Context, _params: TaskParams) -> dict[str, Any]:
         """subscriptions/listen: ends when the client leaves, or with a result when this process is about to end.
 
         Raises:
             MCPError: -32602, the filter cannot be used; -32021, tasks without the Tasks extension.
+            TooMany: Streams, or tasks on them, are open already.
             EngineUnavailable, EngineRefused
         """
         exchange = exchange_of(context)
@@ -65,8 +70,9 @@ class Subscriptions:
         if wanted:
             require_tasks(exchange.peer.capabilities)
         subscription = _Subscription(self._reader, exchange, self._watches.slots)
-        accepted = await subscription.own(wanted)
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._places.opened(exchange.owner, len(wanted)))
+            accepted = await subscription.readable(wanted)
             listeners = {
                 task_id: await stack.enter_async_context(self._watches.listening(task_id)) for task_id in accepted
             }
@@ -88,19 +94,19 @@ class _Subscription:
         self._reading = asyncio.Semaphore(MAX_READS)
         self._writing = asyncio.Lock()  # one message at a time: a client that does not read costs one, not one per task
 
-    async def own(self, task_ids: Sequence[str]) -> list[str]:
-        """Those that are tasks of this owner. Raises EngineUnavailable, EngineRefused."""
+    async def readable(self, task_ids: Sequence[str]) -> list[str]:
+        """Those that this caller may read. Raises EngineUnavailable, EngineRefused."""
         try:
             async with asyncio.TaskGroup() as group:
-                checks = {task_id: group.create_task(self._is_own(task_id)) for task_id in task_ids}
+                checks = {task_id: group.create_task(self._is_readable(task_id)) for task_id in task_ids}
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from failed
         return [task_id for task_id, check in checks.items() if check.result()]
 
-    async def _is_own(self, task_id: str) -> bool:
+    async def _is_readable(self, task_id: str) -> bool:
         try:
             async with self._slots:
-                await self._reader.check(task_id, self._exchange.owner)
+                await self._reader.check(task_id, self._exchange.caller.identity)
         except TaskNotFound:
             return False
         return True
@@ -119,10 +125,17 @@ class _Subscription:
                 await self._exchange.notify(message["method"], message["params"])
 
     async def tell(self, task_id: str, listener: Listener) -> None:
-        """Send the task as it is, each time that it differs from what was sent before, to its end."""
+        """Send the task as it is, each time that it differs from what was sent before, to its end, or for as long as
+        this caller may read it.
+        """
+        caller = self._exchange.caller
         told: dict[str, Any] | None = None
         async with aclosing(self._states(task_id, listener)) as states:
-            async for state in states:
+            async for seen in states:
+                rights = self._reader.rights(caller.identity, seen.memo)
+                if Right.READ not in rights:
+                    return
+                state = shown_to(seen, caller, rights)
                 requests = state.input_requests if isinstance(state, Live) else None
                 if not askable(requests or {}, self._exchange.peer.capabilities):
                     continue
@@ -152,7 +165,7 @@ class _Subscription:
 
     async def _read(self, task_id: str) -> Seen:
         async with self._reading:
-            return await self._reader.look(task_id, self._exchange.owner)
+            return await self._reader.look(task_id, self._exchange.caller.identity)
 
 
 async def _until(stopping: asyncio.Event, works: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -20,10 +20,12 @@ from typing import Any, Final, Protocol, TypeVar
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, InitializeRequestParams
 
+from bridge.answering import MayNotAnswer
 from bridge.capabilities import bounded
 from bridge.envelope import OLDER_VERSIONS, Peer
 from bridge.errors import EngineUnavailable, TaskNotFound, TooLarge
 from bridge.exchange import Caller
+from bridge.identity import Identity
 from bridge.jsonrpc import Notification, Refusal, RequestId, Response
 from bridge.seal import Seal, Unsealed
 from workflows.kit.contract import Principal
@@ -49,7 +51,7 @@ class Answers(Protocol):
     async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> bool:
         """Send answers to outstanding questions to the task."""
 
-    async def asks(self, task_id: str, key: str, owner: Principal) -> bool:
+    async def asks(self, task_id: str, key: str, identity: Identity) -> bool:
         """Whether a question is outstanding."""
 
 
@@ -105,25 +107,29 @@ class OlderRevisions:
             raise Refusal(INVALID_REQUEST, message, status=404) from None
         return Peer(version=claims["version"], capabilities=claims["capabilities"], session=claims["session"])
 
-    async def answered(self, response: Response, owner: Principal, channel: str) -> None:
+    async def answered(self, response: Response, identity: Identity, channel: str) -> None:
         """Deliver the answer to a request of ours; an error counts as `cancel`, a question that is gone is ignored.
 
         Raises:
-            Refusal: It answers nothing of ours, or nothing of this owner's, or too late, or it does not fit.
+            Refusal: It answers nothing of ours, or nothing of this caller's, or too late, or it does not fit, or it is
+                not theirs to give.
             EngineUnavailable, EngineRefused: It was not delivered.
         """
         try:
-            claims = self._question_ids.open(str(response.id), owner)
+            claims = self._question_ids.open(str(response.id), identity.principal)
         except Unsealed:
             raise Refusal(INVALID_REQUEST, "This answers no open request of this server") from None
         peer = Peer(version=OLDER_VERSIONS[0], capabilities={})
-        caller = Caller(owner=owner, channel=channel, peer=peer)
+        caller = Caller(identity=identity, channel=channel, peer=peer)
         task_id, key = claims["task"], claims["key"]
         if response.result is None:
-            await self._refused(claims, caller)
+            with suppress(MayNotAnswer):
+                await self._refused(claims, caller)
             return
         try:
             await _through_an_outage(lambda: self._answers.deliver(task_id, {key: response.result}, caller))
+        except MayNotAnswer as theirs:  # it stays open for whoever may
+            raise Refusal(theirs.code, theirs.message, status=400) from None
         except (MCPError, TooLarge) as unfit:
             await self._refused(claims, caller)
             raise Refusal(unfit.code, f"{unfit.message}. It counts as cancelled", status=400) from None
@@ -145,7 +151,7 @@ class OlderRevisions:
         task_id, key = claims["task"], claims["key"]
         if claims["method"] == ELICITATION:
             await _through_an_outage(lambda: self._answers.deliver(task_id, {key: {"action": "cancel"}}, caller))
-        elif await _through_an_outage(lambda: self._answers.asks(task_id, key, caller.owner)):
+        elif await _through_an_outage(lambda: self._answers.asks(task_id, key, caller.identity)):
             await _through_an_outage(lambda: self._cancel_task(task_id, caller.owner))
 
 

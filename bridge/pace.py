@@ -14,8 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from bridge.errors import RETRY_AFTER_MS, TOO_MANY_REQUESTS
-from bridge.jsonrpc import Refusal
+from bridge.too_many import TooMany
 
 PAUSE: Final = 0.005
 """Seconds between the end of a read and the next turn."""
@@ -39,7 +38,7 @@ class Pace:
         """Wait for a turn to read the task; it lasts as long as the context of what is returned.
 
         Raises:
-            Refusal: 429, because `MOST_WAITING` reads of this task by this reader wait already.
+            TooMany: `MOST_WAITING` reads of this task by this reader wait already.
         """
         key = (task_id, reader)
         line = self._lines.get(key)
@@ -86,15 +85,10 @@ class _Line:
     async def wait(self) -> None:
         """Return with a turn. Whoever is cancelled leaves the line, and the turn to the next if it has one already.
 
-        Raises Refusal.
+        Raises TooMany.
         """
         if len(self._waiting) >= MOST_WAITING:
-            raise Refusal(
-                TOO_MANY_REQUESTS,
-                "Too many reads of this task wait already; read it once per pollIntervalMs",
-                data={"retryAfterMs": RETRY_AFTER_MS},
-                status=429,
-            )
+            raise TooMany("Too many reads of this task wait already; read it once per pollIntervalMs")
         self._crowded = self._crowded or self._timer is None or bool(self._reading or self._waiting)
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = None

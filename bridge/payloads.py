@@ -64,7 +64,8 @@ class Payloads:
         Raises:
             EngineUnavailable: See `json`.
         """
-        key = (parse, self._task_id, payload.SerializeToString())
+        # The entries of a map come in any order, and an encrypted payload has two in its metadata
+        key = (parse, self._task_id, payload.SerializeToString(deterministic=True))
         if (known := self._parsed.get(key)) is not None:
             made: T = known[0]
             return made

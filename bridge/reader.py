@@ -1,4 +1,7 @@
-"""What a task looks like now: conditional reads.
+"""What a task looks like now, to whoever may know: conditional reads.
+
+Every request that names a task comes through here, and the rule of `bridge.rights` is applied to what was found: from
+memory as from Temporal, at each request anew. Who may not read a task costs a describe, as an id that does not exist.
 
 A query defines a live task's state, but costs a workflow task and hangs without a worker; a describe does neither. So
 a read is
@@ -36,8 +39,10 @@ from bridge.describe import Described, utc
 from bridge.errors import Busy, NotOpen, NoUsableView, NoWorker, TaskNotFound
 from bridge.follow import Moment
 from bridge.gateway import Gateway
+from bridge.identity import Identity
 from bridge.queries import SharedQueries
 from bridge.query import QUERY_SECONDS, Answer
+from bridge.rights import Right, Rights
 from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal
 from bridge.watches import Watches
 from workflows.kit.contract import Principal, TaskMemo, TaskView
@@ -51,7 +56,7 @@ ACKNOWLEDGED_BYTES: Final = 8 * MiB
 ACKNOWLEDGED_SECONDS: Final = 600.0
 OWNERS: Final = 10_000
 OWNER_SECONDS: Final = 10.0
-"""A task's owner never changes, but the task may be deleted. Long enough for many who begin to listen at once."""
+"""Neither owner nor tool of a task changes, but it may be deleted. Long enough for many who begin to listen at once."""
 
 _OBJECT_FACTOR: Final = 4
 _OBJECT_BYTES: Final = 2_000
@@ -76,18 +81,22 @@ class Seen:
 
 
 class Reader:
-    """Reads tasks for their owners. One per process, for all requests."""
+    """Reads tasks for those who may. One per process, for all requests."""
 
     def __init__(
         self,
         gateway: Gateway,
         watches: Watches,
         rules: Callable[[str], OutcomeRules] = lambda _tool: OutcomeRules(),
+        rights: Rights | None = None,
     ) -> None:
-        """`rules` gives what the tool of a name declares about its ends; unknown tools get the defaults."""
+        """`rules` gives what the tool of a name declares about its ends; unknown tools get the defaults. Without
+        `rights` tasks are their owners' alone.
+        """
         self._gateway = gateway
         self._watches = watches
         self._rules = rules
+        self._rights = rights or Rights()
         self._chains = Chains(gateway)
         self._queries = SharedQueries(self._ask, self._keep)
         self._outcomes: TLRUCache[str, _Kept] = TLRUCache(
@@ -99,45 +108,60 @@ class Reader:
         self._told: WeakKeyDictionary[Moment, Seen] = WeakKeyDictionary()
         """What was made of what a watch tells; most reads of a watched task find it unchanged."""
         self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
-        self._owners: TTLCache[str, str] = TTLCache(OWNERS, OWNER_SECONDS)
+        self._owners: TTLCache[str, tuple[Principal, str]] = TTLCache(OWNERS, OWNER_SECONDS)
+        """Owner and tool."""
         self._acknowledged: TTLCache[str, _Acknowledged] = TTLCache(
             ACKNOWLEDGED_BYTES, ttl=ACKNOWLEDGED_SECONDS, getsizeof=lambda entry: entry.size
         )
 
-    async def read(self, task_id: str, owner: Principal, *, exact: bool = False) -> TaskState:
+    async def read(
+        self, task_id: str, identity: Identity, right: Right = Right.READ, *, exact: bool = False
+    ) -> TaskState:
         """The task's state, at least as new as this call; or as the watch of it, unless it must be `exact` because
-        something is decided by it.
+        something is decided by it. `right` is what `identity` is about to do.
 
         Raises:
-            TaskNotFound: No such task, deleted by retention, not a task, or not `owner`'s.
+            TaskNotFound: No such task, deleted by retention, not a task, or not for `identity` to know of.
+            NotAllowed: It may be read, and not what `right` says.
             EngineUnavailable, EngineRefused: Temporal could not be asked.
         """
-        return (await self.look(task_id, owner, exact=exact)).state
+        return (await self.look(task_id, identity, right, exact=exact)).state
 
-    async def check(self, task_id: str, owner: Principal) -> None:
-        """Raises what `read` raises, without finding out more than that the task is, or has just been, `owner`'s."""
-        if self._owners.get(task_id) != owner.identity:
-            moment = self._watched(task_id) or await self._described(task_id)
-            self._owners[task_id] = _owned(moment.run.memo, owner).owner.identity
+    async def check(self, task_id: str, identity: Identity) -> None:
+        """Raises what `read` raises, without finding out more than that the task is, or has just been, there."""
+        if (known := self._owners.get(task_id)) is not None:
+            await self._allowed(task_id, *known, identity, Right.READ)
+            return
+        if (moment := self._watched(task_id)) is not None and (memo := moment.run.memo) is not None:
+            await self._allowed(task_id, memo.owner, memo.tool, identity, Right.READ)
+        else:
+            memo = self._authorised((await self._described(task_id)).run.memo, identity, Right.READ)
+        self._owners[task_id] = memo.owner, memo.tool
 
-    async def look(self, task_id: str, owner: Principal, *, exact: bool = False) -> Seen:
+    def rights(self, identity: Identity, memo: TaskMemo) -> frozenset[Right]:
+        """What `identity` may do now with the task that has this memo."""
+        return self._rights.of(identity, memo.owner, memo.tool)
+
+    async def look(self, task_id: str, identity: Identity, right: Right = Right.READ, *, exact: bool = False) -> Seen:
         """See `read`; also says which run showed it."""
         if (kept := self._outcomes.get(task_id)) is not None:
-            _owned(kept.state.memo, owner)
+            await self._allowed(task_id, kept.state.memo.owner, kept.state.memo.tool, identity, right)
             return Seen(kept.state)
         moment = None if exact else self._watched(task_id)
-        if moment is not None and (told := self._told.get(moment)) is not None:
-            _owned(moment.run.memo, owner)
-            self._watches.read(moment.run)
-            return told
+        if moment is not None and moment.run.memo is not None:
+            await self._allowed(task_id, moment.run.memo.owner, moment.run.memo.tool, identity, right)
+            if (told := self._told.get(moment)) is not None:
+                self._watches.read(moment.run)
+                return told
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
         pause, counted = _FIRST_PAUSE, False
         while True:
             patient, watched = pause < _PATIENCE, moment is not None
             moment = moment or await self._described(task_id)
+            self._authorised(moment.run.memo, identity, right)  # before anything that an unknown id would not cost
             run = await self._chains.deciding(moment.run)
-            memo = _owned(run.memo, owner)
+            memo = self._authorised(run.memo, identity, right)
             if run.closed_at is not None:
                 if (ended := await self._ended(run, memo, moment.ended if run is moment.run else None)) is not None:
                     return Seen(ended, run)
@@ -150,7 +174,7 @@ class Reader:
                 except NoUsableView:
                     return Seen(live(task_id, memo, run.snapshot, heartbeat=run.heartbeat), run)
                 except NoWorker:
-                    return await self._last_known(task_id, owner)
+                    return await self._last_known(task_id, identity, right)
                 except (Busy, NotOpen):
                     pass  # something moved; look again
                 else:
@@ -159,7 +183,7 @@ class Reader:
                         self._told[moment] = seen
                     return seen
             if clock() + pause >= deadline:
-                return await self._last_known(task_id, owner)
+                return await self._last_known(task_id, identity, right)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             moment = self._watched(task_id) if pause < _PATIENCE and not exact else None
@@ -224,10 +248,10 @@ class Reader:
         else:
             self._views.pop(run.task_id, None)
 
-    async def _last_known(self, task_id: str, owner: Principal) -> Seen:
+    async def _last_known(self, task_id: str, identity: Identity, right: Right) -> Seen:
         """Step 5, on a describe of its own: what the reader saw may be seconds old, and the task closed meanwhile."""
         run = await self._chains.deciding((await self._described(task_id)).run)
-        memo = _owned(run.memo, owner)
+        memo = self._authorised(run.memo, identity, right)
         if run.closed_at is not None and (ended := await self._ended(run, memo)) is not None:
             return Seen(ended, run)
         labelled = self._views.get(task_id)
@@ -243,6 +267,23 @@ class Reader:
             questions_known=bool(known),
         )
         return Seen(state, run)
+
+    def _authorised(self, memo: TaskMemo | None, identity: Identity, right: Right) -> TaskMemo:
+        """The memo of a task with which `identity` may do that. Raises TaskNotFound, NotAllowed."""
+        if memo is None:
+            raise TaskNotFound
+        self._rights.check(identity, right, memo.owner, memo.tool)
+        return memo
+
+    async def _allowed(self, task_id: str, owner: Principal, tool: str, identity: Identity, right: Right) -> None:
+        """The same of a task that is known from memory: who may not know of it does not get the answer any sooner than
+        for an id that does not exist, nor in an outage.
+        """
+        try:
+            self._rights.check(identity, right, owner, tool)
+        except TaskNotFound:
+            await self._gateway.describe(task_id)
+            raise
 
     async def _ended(self, run: Described, memo: TaskMemo, closed: Closed | None = None) -> Terminal | None:
         """The outcome of a closed run, kept until Temporal deletes the run; None if the task goes on in another run.
@@ -318,9 +359,3 @@ class _Acknowledged:
         self.keys = keys
         self.at = at
         self.size = sum(len(key) for key in keys) * _OBJECT_FACTOR + _OBJECT_BYTES
-
-
-def _owned(memo: TaskMemo | None, owner: Principal) -> TaskMemo:
-    if memo is None or memo.owner.identity != owner.identity:
-        raise TaskNotFound
-    return memo

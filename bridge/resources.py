@@ -1,6 +1,6 @@
 """The history of each task as an MCP resource, beside the resources of the tasks module.
 
-A history is read by the owner of its task alone; for a stranger's task, an unknown one and an id that is no task there
+A history is read by whoever may read its task; for a stranger's task, an unknown one and an id that is no task there
 is one answer, which is also that of any other resource that does not exist (resources, "Error Handling"). Histories are
 offered as a template, not as a list: who may read one has been given its task's id.
 """
@@ -22,7 +22,9 @@ from pydantic import BaseModel
 from bridge.errors import TaskNotFound
 from bridge.features import CATALOG_TTL_MS, BridgeServer, cacheable
 from bridge.histories import Histories
+from bridge.jsonrpc import MAX_ECHO_CHARS
 from bridge.tasks import Context, exchange_of
+from workflows.kit.contract import cut
 
 HISTORY_TEMPLATE: Final = "mcp-task://{taskId}/history"
 MIME_TYPE: Final = "application/json"
@@ -38,8 +40,8 @@ _WIRE_TEMPLATE: Final = {
     "name": "task_history",
     "title": "History of a task",
     "description": (
-        "What happened to a task of yours, oldest first: who asked for it, what it asked and who answered, its steps, "
-        "cancels, and how it ended. No arguments, answers or results."
+        "What happened to a task that you may read, oldest first: who asked for it, what it asked and who answered, "
+        "its steps, cancels, and how it ended. No arguments, answers or results."
     ),
     "mimeType": MIME_TYPE,
 }
@@ -91,7 +93,7 @@ class Resources:
         if named is None:
             raise _not_found(uri, context)
         try:
-            history, final = await self._histories.read(unquote(named[1]), exchange_of(context).owner)
+            history, final = await self._histories.read(unquote(named[1]), exchange_of(context).caller.identity)
         except TaskNotFound:
             raise _not_found(uri, context) from None
         text = json.dumps(history, ensure_ascii=False)
@@ -119,4 +121,4 @@ def _require_first_page(params: PaginatedRequestParams) -> None:
 
 def _not_found(uri: str, context: Context) -> MCPError:
     code = INVALID_PARAMS if context.protocol_version in MODERN_PROTOCOL_VERSIONS else OLD_RESOURCE_NOT_FOUND
-    return MCPError(code, "Resource not found", {"uri": uri})
+    return MCPError(code, "Resource not found", {"uri": cut(uri, MAX_ECHO_CHARS)})

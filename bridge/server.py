@@ -79,13 +79,14 @@ def add_methods(
 
     async def list_tools(context: Context, params: PaginatedRequestParams) -> dict[str, Any]:
         try:
-            tools, following = catalog.page(params.cursor)
+            tools, following = catalog.page(params.cursor, exchange_of(context).caller.identity.has)
         except ValueError:
             raise MCPError(INVALID_PARAMS, "params.cursor is not one that this server gave out") from None
         peer = exchange_of(context).peer
         if not peer.modern:
             tools = [shown_tool(peer.version, tool) for tool in tools]
-        page = {"resultType": "complete", "tools": tools, **cacheable(changing=TOOLS in announcer.kinds)}
+        caching = cacheable(changing=TOOLS in announcer.kinds, private=catalog.differs)
+        page = {"resultType": "complete", "tools": tools, **caching}
         return page if following is None else page | {"nextCursor": following}
 
     def serve(method: str, params: type[ParamsT], handler: Handler[ParamsT]) -> None:

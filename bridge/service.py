@@ -9,9 +9,9 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from bridge.announce import MODULE_KINDS, TOOLS, Announcer
 from bridge.calls import Calls
 from bridge.catalog import Catalog, Tool
 from bridge.catalog_file import ReadText, read_catalog, read_text
+from bridge.codec import data_converter
 from bridge.envelope import OLDER_VERSIONS
 from bridge.features import BridgeServer, capabilities
 from bridge.gateway import Gateway
@@ -30,32 +31,43 @@ from bridge.histories import Histories
 from bridge.listen import Subscriptions
 from bridge.loading import TasksModule, load_tasks
 from bridge.older import SESSION_LIFETIME, OlderRevisions
+from bridge.open_tasks import OpenTasks
+from bridge.places import StreamPlaces, WaitingCalls
 from bridge.reader import Reader
 from bridge.reload import CatalogFiles
+from bridge.rights import Rights
+from bridge.scopes import ToolScopes
 from bridge.seal import Seal
 from bridge.server import add_methods, bound_principal, extended_server
-from bridge.settings import ServiceSettings, SettingsError, temporal_connect_config
+from bridge.settings import PREFIX, ServiceSettings, SettingsError, temporal_connect_config
 from bridge.starts import Starts
 from bridge.task_ids import TaskIds
 from bridge.tasks import Tasks
 from bridge.waits import Waits
 from bridge.watches import Watches
+from workflows.kit.contract import Pages
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What a transport serves."""
+    """What a transport serves. `keys` is the ring that seals what clients keep."""
 
     server: Server[Any]
     older: OlderRevisions
     gateway: Gateway
+    reader: Reader
+    tasks: Tasks
+    tool_scopes: ToolScopes
+    keys: Sequence[str] = field(repr=False)
 
 
 @asynccontextmanager
-async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
-    """The bridge with these settings, but for its transport.
+async def running_service(
+    settings: ServiceSettings, pages: Callable[[], Pages | None] = lambda: None
+) -> AsyncIterator[Service]:
+    """The bridge with these settings, but for its transport, which says where its `pages` are, if it has any.
 
     Temporal is connected to at the first call, so the bridge starts while Temporal is away, and answers that it is.
 
@@ -66,12 +78,16 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     catalog = files.read()
     keys = _sealing_keys(settings)
     gateway = await Gateway.connect(
-        temporal_connect_config(), owner_key=hmac.digest(keys[0].encode(), b"owner", hashlib.sha256)
+        temporal_connect_config(),
+        owner_key=hmac.digest(keys[0].encode(), b"owner", hashlib.sha256),
+        data_converter=data_converter(settings.encryption_keys),
+        unencrypted=catalog.unencrypted,
     )
     watches = Watches(gateway)
-    reader = Reader(gateway, watches, catalog.outcome_rules)
+    reader = Reader(gateway, watches, catalog.outcome_rules, Rights(catalog.delegates))
     tasks = Tasks(gateway, reader)
-    starts = Starts(gateway, TaskIds(keys), settings.answer_window)
+    open_tasks = OpenTasks(gateway.count_open, settings.open_tasks_per_owner)
+    starts = Starts(gateway, TaskIds(keys), open_tasks, settings.answer_window, pages)
     window = _longest_window(catalog, settings)
     question_ids = Seal(keys, "question", window)
     calls = Calls(
@@ -81,6 +97,7 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
         tasks,
         starts,
         Waits(gateway, reader, watches),
+        WaitingCalls(settings.waiting_calls_per_owner),
         question_ids=question_ids,
         longest_wait=settings.longest_call,
     )
@@ -88,7 +105,12 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
     module = load_tasks(settings.tasks) if settings.offers_tasks else None
     server = extended_server(catalog, security, module.register_handlers if module else None)
     announcer = Announcer(_announced(settings, server, module))
-    subscriptions = Subscriptions(reader, watches, announcer)
+    places = StreamPlaces(
+        streams=settings.streams,
+        per_owner=settings.streams_per_owner,
+        tasks_per_owner=settings.stream_tasks_per_owner,
+    )
+    subscriptions = Subscriptions(reader, watches, announcer, places)
     add_methods(server, catalog, calls, tasks, subscriptions, Histories(gateway, reader), announcer)
 
     def adopt(read: Catalog) -> None:
@@ -115,10 +137,19 @@ async def running_service(settings: ServiceSettings) -> AsyncIterator[Service]:
                 await stack.enter_async_context(files.followed(adopt))
             if module and module.subscriptions is not None:
                 stack.enter_context(announcer.hearing(module.subscriptions))
-            yield Service(server=server, older=older, gateway=gateway)
+            yield Service(
+                server=server,
+                older=older,
+                gateway=gateway,
+                reader=reader,
+                tasks=tasks,
+                tool_scopes=catalog.scopes,
+                keys=keys,
+            )
     finally:
         await watches.close()
         await starts.close()
+        await open_tasks.close()
         await reader.close()
 
 
@@ -126,11 +157,16 @@ def offered(settings: ServiceSettings, read: ReadText = read_text) -> Catalog:
     """All tools of this deployment: those of the tasks module, then those of the catalog file, which `read` reads.
 
     Raises:
-        SettingsError: One of them cannot be loaded, or two tools have one name.
+        SettingsError: One of them cannot be loaded, two tools have one name, or delegates are named for none of the
+            tasks module.
     """
     tasks = load_tasks(settings.tasks).tasks if settings.offers_tasks else ()
+    tools = [Tool.of(task.declaration, settings.task_queue) for task in tasks]
+    if unknown := settings.delegates.keys() - {tool.name for tool in tools}:
+        raise SettingsError(f"{PREFIX}DELEGATES: the tasks module has no tool {min(unknown)}")
     others = read_catalog(settings.catalog, read) if settings.catalog else ()
-    return Catalog([*(Tool.of(task.declaration, settings.task_queue) for task in tasks), *others])
+    own = [replace(tool, delegates=settings.delegates.get(tool.name, tool.delegates)) for tool in tools]
+    return Catalog([*own, *others])
 
 
 def _announced(settings: ServiceSettings, server: BridgeServer, module: TasksModule | None) -> set[str]:

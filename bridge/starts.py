@@ -28,9 +28,10 @@ from bridge.errors import BridgeError, EngineUnavailable, TaskNotFound, TooLarge
 from bridge.exchange import Caller
 from bridge.gateway import Gateway
 from bridge.jsonrpc import RequestId
+from bridge.open_tasks import OpenTasks, TooManyOpenTasks
 from bridge.task_ids import TaskIds, random_id
 from bridge.tasks import bounded_answers
-from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Principal, TaskMemo, UpdateSignal
+from workflows.kit.contract import MAX_PAYLOAD_BYTES, Actor, Pages, Principal, TaskMemo, UpdateSignal
 from workflows.kit.declaration import milliseconds
 
 log = logging.getLogger(__name__)
@@ -68,11 +69,22 @@ class Started:
 class Starts:
     """Starts runs."""
 
-    def __init__(self, gateway: Gateway, ids: TaskIds, answer_window: timedelta) -> None:
-        """`answer_window` is how long a question waits for a caller without a handle, at least."""
+    def __init__(
+        self,
+        gateway: Gateway,
+        ids: TaskIds,
+        open_tasks: OpenTasks,
+        answer_window: timedelta,
+        pages: Callable[[], Pages | None] = lambda: None,
+    ) -> None:
+        """`answer_window` is how long a question waits for a caller without a handle, at least; `pages` are those for
+        answers out of band, if there are any.
+        """
         self._gateway = gateway
         self._ids = ids
+        self._open_tasks = open_tasks
         self._answer_window = answer_window
+        self._pages = pages
         self._starting: set[asyncio.Task[bool]] = set()
         self._undoing: set[asyncio.Task[None]] = set()
 
@@ -81,11 +93,13 @@ class Starts:
 
         Raises:
             MCPError: -32602, the creation key was used for another call.
+            TooManyOpenTasks: Of this owner; nothing was started.
             TooLarge, EngineUnavailable, EngineRefused
         """
         memo = self._memo(call)
         if call.creation_key is not None:
             return await self._start_once(call, memo, call.creation_key)
+        await self._open_tasks.admit(memo.owner)
         session = call.exchange.peer.session
         if session is not None and not call.takes_handle:
             named = self._ids.of_request(call.exchange.owner, session, call.exchange.request_id)[0]
@@ -163,6 +177,7 @@ class Starts:
             answer_window_ms=None if call.takes_handle and not call.awaits_handle else milliseconds(window),
             handle_awaited=True if call.awaits_handle else None,
             poll_interval_ms=milliseconds(tool.poll_interval),
+            pages=self._pages(),
         )
 
     async def _start_once(self, call: Call, memo: TaskMemo, creation_key: str) -> Started:
@@ -172,16 +187,23 @@ class Starts:
         # The second look sees all that was started before what the first one saw
         if rotating and await self._first_of(ids) and (first := await self._first_of(ids)):
             return _repeated(first, memo)
+        try:
+            await self._open_tasks.admit(memo.owner)
+        except TooManyOpenTasks:
+            if first := await self._first_of(ids):
+                return _repeated(first, memo)
+            raise
         started = await self._launch(call, memo, ids[0], None)
         # Replicas whose first keys differ may have started one each: all look, and agree
         first = await self._first_of(ids) if rotating else None
         if not started:
+            self._open_tasks.withdraw(memo.owner)
             return _repeated(first or await self._gateway.describe(ids[0]), memo)
         if first is not None and first.task_id != ids[0]:
             await self._gateway.request_cancel(ids[0], REPEATED)
             return _repeated(first, memo)
         if responses:  # not with the start: to a run that is there already they would be delivered as well
-            await self._gateway.signal_update(ids[0], _offer(call, memo))
+            await self._gateway.signal_update(ids[0], _offer(call, memo), tool=memo.tool)
         return Started(task_id=ids[0], memo=memo)
 
     async def _first_of(self, ids: Sequence[str]) -> Described | None:

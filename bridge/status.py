@@ -32,7 +32,9 @@ from workflows.kit.contract import (
     JSONRPC_ERROR,
     MAX_DEPTH,
     TOOL_ERROR,
+    Answerer,
     LiveStatus,
+    PageForm,
     Progress,
     TaskMemo,
     TaskView,
@@ -62,6 +64,8 @@ class Live:
 
     `taken_up` is false until a worker has completed a first step of it. `questions_known` is false when it may be
     asking something that nobody could be asked about. `uncertain`: it is the last known state, since nobody answered.
+    `answerers`: who may answer the questions that say it. `page_forms`: what the bridge's pages ask for those that no
+    client answers. `awaited`: whom a caller waits for who may answer none.
     """
 
     task_id: str
@@ -72,6 +76,9 @@ class Live:
     status: LiveStatus
     status_message: str | None = None
     input_requests: dict[str, dict[str, Any]] | None = None
+    answerers: dict[str, Answerer] | None = None
+    page_forms: dict[str, PageForm] | None = None
+    awaited: str | None = None
     poll_interval_ms: int | None = None
     progress: tuple[Progress, ...] = ()
     phase: Literal["before_handle"] | None = None
@@ -333,6 +340,8 @@ def live(
         status="input_required" if parked else "working",
         status_message=cut(message) if message else None,
         input_requests=asked if parked else None,
+        answerers={key: who for key, who in (view.answerers or {}).items() if key in asked} if parked else None,
+        page_forms={key: page for key, page in (view.page_forms or {}).items() if key in asked} if parked else None,
         poll_interval_ms=_poll_interval(memo, view, parked=parked),
         progress=(*(view.progress or ()), *([heartbeat] if heartbeat else ())),
         phase=view.phase,

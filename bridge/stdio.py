@@ -22,11 +22,11 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from pydantic import ValidationError
 
-from bridge.auth import LOCAL_OWNER
 from bridge.dispatch import Reply, dispatch, interrupted, params_problem
 from bridge.envelope import NO_RESPONSES, OLDER_VERSIONS, Peer, carries_version, checked_envelope
 from bridge.errors import RETRY_AFTER_MS, BridgeError
 from bridge.exchange import Caller, Exchange
+from bridge.identity import LOCAL
 from bridge.jsonrpc import (
     Message,
     Notification,
@@ -112,7 +112,7 @@ class _Call:
         self.exchange: Final = Exchange(
             request_id=message.id,
             params=message.params,
-            caller=Caller(owner=LOCAL_OWNER, channel=CHANNEL, peer=peer),
+            caller=Caller(identity=LOCAL, channel=CHANNEL, peer=peer),
             send=self._send,
         )
         self.handler: Final = asyncio.create_task(dispatch(server, message, self.exchange, _TRANSPORT), name="mcp-call")
@@ -288,7 +288,7 @@ class _Pipe:
 
     async def _pass_on(self, message: Response) -> None:
         try:
-            await self._older.answered(message, LOCAL_OWNER, CHANNEL)
+            await self._older.answered(message, LOCAL, CHANNEL)
         except (Refusal, BridgeError) as problem:  # a response gets no response
             log.warning("stdio.answer_lost id=%.80r why=%.200r", message.id, problem.message)
 

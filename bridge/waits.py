@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, TypeVar
 
+from bridge.answering import shown_to
 from bridge.errors import EngineUnavailable
 from bridge.exchange import Exchange
 from bridge.gateway import Gateway
 from bridge.reader import Reader
 from bridge.status import TaskState
 from bridge.watches import Watches
-from workflows.kit.contract import Principal
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 8.0
@@ -40,8 +40,9 @@ class Waits:
         self._watches = watches
 
     async def states(self, task_id: str, exchange: Exchange, interval: float | None) -> AsyncGenerator[TaskState]:
-        """The run's state at once, after each change, and after `interval` seconds (`REREAD_SECONDS` if None) without:
-        heartbeats of an activity are progress, and no change of the history. An outage is waited out.
+        """The run's state, as its caller is shown it: at once, after each change, and after `interval` seconds
+        (`REREAD_SECONDS` if None) without: heartbeats of an activity are progress, and no change of the history. An
+        outage is waited out.
 
         Raises Stopping: This process is about to end.
         """
@@ -50,11 +51,13 @@ class Waits:
             ticks = ticking(changes, interval or REREAD_SECONDS, exchange.stopping)
             async with aclosing(changes), aclosing(ticks):
                 async for _ in ticks:
-                    yield await self._read(task_id, exchange.owner)
-            yield await self._read(task_id, exchange.owner)
+                    yield await self._read(task_id, exchange)
+            yield await self._read(task_id, exchange)
 
-    async def _read(self, task_id: str, owner: Principal) -> TaskState:
-        return await through_outages(lambda: self._reader.read(task_id, owner))
+    async def _read(self, task_id: str, exchange: Exchange) -> TaskState:
+        caller = exchange.caller
+        state = await through_outages(lambda: self._reader.read(task_id, caller.identity))
+        return shown_to(state, caller, self._reader.rights(caller.identity, state.memo))
 
     async def worked_on(self, task_id: str, queue: str) -> bool:
         """Whether a worker has asked `queue` for work since the run was started, by Temporal's clock alone. An outage,

@@ -17,7 +17,7 @@ from typing import Final
 from pydantic import ValidationError
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -44,7 +44,7 @@ class WorkerError(OperatorError):
     """The worker cannot work."""
 
 
-async def connect_worker_client() -> Client:
+async def connect_worker_client(data_converter: DataConverter) -> Client:
     """A connected Temporal client for a worker.
 
     Raises:
@@ -53,7 +53,7 @@ async def connect_worker_client() -> Client:
     """
     config = temporal_connect_config()
     try:
-        client = await Client.connect(**config, data_converter=pydantic_data_converter)
+        client = await Client.connect(**config, data_converter=data_converter)
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RuntimeError as error:
         log.debug("worker.unconnected", exc_info=error)  # the transport's own words, which say little more

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bridge.child import start_child, stop_child
+from tests.encryption import key_environment
 
 T = TypeVar("T")
 
@@ -48,10 +49,12 @@ def unique(prefix: str) -> str:
 
 
 def plain_environment(**variables: str) -> dict[str, str]:
-    """This environment without settings of ours and Temporal's, plus `variables`."""
+    """This environment without settings of ours and Temporal's (but for the key, if tests are to encrypt), plus
+    `variables`.
+    """
     ours = ("MCP_TASKS_", "TEMPORAL_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**kept, "TEMPORAL_CONFIG_FILE": os.devnull, **variables}
+    return {**kept, "TEMPORAL_CONFIG_FILE": os.devnull, **key_environment(), **variables}
 
 
 class Program:

@@ -1,21 +1,22 @@
 """`crawl_site`: visit the pages of one site, politely and within limits, and say what is there.
 
 The workflow holds what is known of every address, in the order found; activities visit a batch of them. At a page
-that needs a login a person names a credential of the worker's secret store, or skips, or stops. Only the name
-passes through here: no secret is asked for, and none is in the history. State and result are bounded by
-`MAX_KNOWN`, `MAX_URL` and `MAX_TITLE`, far below Temporal's 2 MiB.
+that needs a login a person names a credential of the worker's secret store, or enters one on a page of the server, or
+skips, or stops. Only the name passes through here, or what was entered, sealed: no secret is in the history. State and
+result are bounded by `MAX_KNOWN`, `MAX_URL` and `MAX_TITLE`, far below Temporal's 2 MiB.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 
-from .kit import Declined, Task, ToolError, tool
+from .kit import Declined, SealedAnswer, SecretForm, Task, ToolError, tool
 
 BATCH: Final = 10
 """Pages visited by one activity: few enough to lose when a worker dies, and to answer a login page soon."""
@@ -42,6 +43,7 @@ STEP: Final = workflow.ActivityConfig(
 SKIP: Final = "skip"
 SKIP_ALL: Final = "skip-all"
 STOP: Final = "stop"
+ENTER: Final = "enter"
 USE: Final = "use:"
 
 
@@ -61,6 +63,25 @@ class CrawlArgs(BaseModel):
     )
 
 
+class SiteLogin(SecretForm):
+    """What a person enters for a site that asks for it."""
+
+    username: str = Field(
+        default="",
+        max_length=200,
+        title="User name",
+        description="Leave it empty if the site takes a token alone.",
+    )
+    password: SecretStr = Field(min_length=1, max_length=4_000, title="Password or token")
+
+
+class Entered(BaseModel):
+    """A `SiteLogin`, sealed, for one site: scheme, host and port."""
+
+    site: str
+    answer: SealedAnswer
+
+
 class Start(BaseModel):
     """The start address in its canonical form."""
 
@@ -68,19 +89,23 @@ class Start(BaseModel):
 
 
 class Batch(BaseModel):
-    """Addresses to visit, with the name of the credential that may be used where a page needs a login."""
+    """Addresses to visit, with the name of the credential that may be used where a page needs a login, or what was
+    entered for the site.
+    """
 
     urls: list[str]
     max_page_bytes: int
     delay_ms: int
     credential: str | None
+    entered: Entered | None = None
     done: int
     total: int
 
 
 class Visit(BaseModel):
-    """What a visit found. `login`: the page needs one; `credentials` are the names that may be used, `refused` the
-    one that failed."""
+    """What a visit found. `login`: the page needs one; `credentials` are the names that may be used, `refused` the one
+    that failed. `challenged`: it asks for one in HTTP's own way; `entered_refused`: what was entered failed.
+    """
 
     url: str
     outcome: Literal["fetched", "moved", "skipped", "failed", "login"]
@@ -90,6 +115,8 @@ class Visit(BaseModel):
     links: list[str] = Field(default_factory=list)
     credentials: list[str] = Field(default_factory=list)
     refused: str | None = None
+    challenged: bool = False
+    entered_refused: bool = False
 
 
 class Visits(BaseModel):
@@ -115,6 +142,7 @@ class CrawlState(BaseModel):
     pages: dict[str, Page]
     left_out: int = 0
     credential: str | None = None
+    entered: Entered | None = None
     skip_logins: bool = False
     stopped: bool = False
 
@@ -189,8 +217,8 @@ async def visit_pages(request: Batch) -> Visits:
     title="Crawl a site",
     description=(
         "Visits the pages of one website within limits, respecting its robots.txt, and lists what it found. "
-        "At a page that needs a login it asks which of the worker's named credentials to use, or to skip it, "
-        "or to stop; it never asks for a secret."
+        "At a page that needs a login it asks which of the worker's named credentials to use, or to enter one on a "
+        "page of this server, where neither client nor model sees it, or to skip the page, or to stop."
     ),
     annotations={"readOnlyHint": True, "openWorldHint": True},
     client_capabilities={"elicitation": {}},
@@ -220,6 +248,7 @@ class CrawlSite(Task[CrawlArgs, CrawlResult]):
                 max_page_bytes=arguments.max_page_bytes,
                 delay_ms=arguments.delay_ms,
                 credential=state.credential,
+                entered=state.entered,
                 done=done,
                 total=arguments.max_pages,
             )
@@ -244,8 +273,12 @@ class CrawlSite(Task[CrawlArgs, CrawlResult]):
     async def _ask_login(self, state: CrawlState, visit: Visit) -> None:
         names = [name for name in visit.credentials if name != visit.refused]
         options = {f"{USE}{name}": f"Use the credential {name}" for name in names}
+        if visit.challenged and self.can_ask_secret():
+            options[ENTER] = "Enter a user name and password on a page of this server"
         options |= {SKIP: "Skip this page", SKIP_ALL: "Skip every page that needs a login", STOP: "Stop here"}
         refused = f" The credential {visit.refused} was refused." if visit.refused else ""
+        if visit.entered_refused:
+            refused, state.entered = " What was entered was refused.", None
         try:
             choice = await self.choose(
                 f"{visit.url} needs a login.{refused} How should the crawl go on?", options, title="Go on"
@@ -258,8 +291,25 @@ class CrawlSite(Task[CrawlArgs, CrawlResult]):
             state.skip_logins = True
         elif choice == SKIP:
             _skip(state, visit)
+        elif choice == ENTER:
+            await self._ask_secret(state, visit)
         else:
-            state.credential = choice.removeprefix(USE)
+            state.credential, state.entered = choice.removeprefix(USE), None
+
+    async def _ask_secret(self, state: CrawlState, visit: Visit) -> None:
+        """Have a user name and password entered for exactly the site that asked."""
+        parts = urlsplit(visit.url)
+        site = f"{parts.scheme}://{parts.netloc}"
+        plain = " The site has no encryption, so they go there in clear." if parts.scheme == "http" else ""
+        try:
+            answer = await self.ask_secret(
+                f"{site} asks for a user name and password. They are used for this crawl and this site alone.{plain}",
+                SiteLogin,
+            )
+        except Declined:
+            _skip(state, visit)
+        else:
+            state.credential, state.entered = None, Entered(site=site, answer=answer)
 
 
 def _skip(state: CrawlState, visit: Visit) -> None:

@@ -1,10 +1,10 @@
 """`deploy_release`: put a prepared release live, with an approval of exactly what will change, and a way back.
 
-The approval is bound to the plan's digest, which is computed again from the files right before the switch. From the
-switch on, there are two ways out only: the health check passed and the release stays, or the previous one is live
-again. A cancel that comes in between rolls back; one that comes when the check has already passed finds the
-deployment completed. A way back that breaks is the one outcome that needs a person, and fails the task with what is
-live now.
+The approval is bound to the plan's digest, which is computed again from the files right before the switch, and is good
+for one switch. Who may give it is the operator's to say, and settled with the plan. From the switch on, there are two
+ways out only: the health check passed and the release stays, or the previous one is live again. A cancel that comes in
+between rolls back; one that comes when the check has already passed finds the deployment completed. A way back that
+breaks is the one outcome that needs a person, and fails the task with what is live now.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from .kit import Declined, Form, JsonRpcError, Task, ToolError, tool
-from .kit.contract import TOOL_ERROR
+from .kit import Approval, Declined, JsonRpcError, Task, ToolError, tool
+from .kit.contract import TOOL_ERROR, Answerer
 
 ROLLBACK_BROKE: Final = -32603
+
+APPROVAL_KEY: Final = "approval"
 
 _RETRY: Final = RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=6)
 
@@ -46,7 +48,7 @@ class DeployArgs(BaseModel):
 
 class Plan(BaseModel):
     """What a deployment would change. `digest` covers both trees file by file, the release that is live, and the
-    health check."""
+    health check. `approvers` is who may approve it; None: whoever may answer for the task."""
 
     application: str
     release: str
@@ -58,15 +60,28 @@ class Plan(BaseModel):
     health_url: str
     health_seconds: float
     digest: str
+    approvers: Answerer | None = None
+
+
+class Approved(BaseModel):
+    """What an approval is for: these words are digested, so a change of them makes open approvals void. `plan` is the
+    plan's digest."""
+
+    application: str
+    release: str
+    plan: str
 
 
 class Switch(BaseModel):
-    """An approved plan, to be carried out or taken back; `previous` is None if nothing was live before."""
+    """An approved plan, to be carried out or taken back; `previous` is None if nothing was live before. `approvers` is
+    who could give the `approval`, which is None in steps that were scheduled before there was one."""
 
     application: str
     release: str
     previous: str | None
     digest: str
+    approval: Approval | None = None
+    approvers: Answerer | None = None
 
 
 class HealthRequest(BaseModel):
@@ -84,21 +99,16 @@ class Health(BaseModel):
     detail: str
 
 
-class Approval(Form):
-    """The decision on one plan."""
-
-    approve: bool = Field(title="Approve", description="Put this release live?")
-    note: str = Field(default="", max_length=500, title="Note", description="Kept with the result.")
-
-
 class DeployResult(BaseModel):
-    """How the deployment ended. `switched` says whether the protected step ran: whether the live link was changed."""
+    """How the deployment ended. `switched` says whether the protected step ran: whether the live link was changed.
+    `approval` says who approved it, when, by which channel, and the digest of what was approved."""
 
     outcome: Literal["deployed", "already_live", "declined", "rolled_back"]
     switched: bool
     live: str | None
     previous: str | None
     plan_digest: str
+    approval: Approval | None = None
     note: str = ""
     summary: str
 
@@ -111,7 +121,7 @@ async def plan_deployment(request: DeployArgs) -> Plan:
 
 @activity.defn
 async def switch_release(request: Switch) -> None:
-    """Check the digest again and switch the live link. A ToolError means that nothing was switched."""
+    """Check approval and digest again and switch the live link. A ToolError means that nothing was switched."""
     raise NotImplementedError
 
 
@@ -147,19 +157,23 @@ class DeployRelease(Task[DeployArgs, DeployResult]):
         plan = await workflow.execute_activity(plan_deployment, arguments, **STEP)
         if plan.current == plan.release:
             return _result(plan, "already_live", f"{plan.release} is live already. Nothing was changed.")
-        note = ""
         try:
-            approval = await self.elicit(_question(plan), Approval, key="approval")
-        except Declined:
-            approved = False
-        else:
-            approved, note = approval.approve, approval.note
-        if not approved:
-            return _result(plan, "declined", "The deployment was not approved. Nothing was changed.", note)
-        return await self._carry_out(plan, note)
+            approval = await self.approve(_question(plan), approved(plan), answered_by=plan.approvers, key=APPROVAL_KEY)
+        except Declined as declined:
+            summary = "The deployment was not approved. Nothing was changed."
+            return _result(plan, "declined", summary, note=declined.note)
+        self.spend(approval, approved(plan))
+        return await self._carry_out(plan, approval)
 
-    async def _carry_out(self, plan: Plan, note: str) -> DeployResult:
-        step = Switch(application=plan.application, release=plan.release, previous=plan.current, digest=plan.digest)
+    async def _carry_out(self, plan: Plan, approval: Approval) -> DeployResult:
+        step = Switch(
+            application=plan.application,
+            release=plan.release,
+            previous=plan.current,
+            digest=plan.digest,
+            approval=approval,
+            approvers=plan.approvers,
+        )
         health_check = HealthRequest(url=plan.health_url, seconds=plan.health_seconds)
         try:
             self.progress(1, total=3, message=f"Switching to {plan.release}")
@@ -169,7 +183,7 @@ class DeployRelease(Task[DeployArgs, DeployResult]):
         except (ActivityError, asyncio.CancelledError) as error:
             if _is_tool_error(error):  # declared by the switch: nothing was switched
                 raise
-            # The switch was made, or its outcome was lost; then the way back finds nothing to do
+            # The switch was made, or its outcome was lost; the way back finds what to do, and shuts out late attempts
             await self._roll_back(step)
             if is_cancelled_exception(error):
                 raise
@@ -180,11 +194,11 @@ class DeployRelease(Task[DeployArgs, DeployResult]):
             if await self._roll_back(step):
                 raise asyncio.CancelledError
             summary = f"{plan.release} did not pass its health check ({health.detail}). {_live_again(plan)}"
-            return _result(plan, "rolled_back", summary, note)
+            return _result(plan, "rolled_back", summary, approval=approval)
         summary = f"{plan.release} is live and passed its health check ({health.detail})."
         if workflow.cancellation_reason() is not None:
             summary += " The cancellation came after the check had passed, so the release stays."
-        return _result(plan, "deployed", summary, note)
+        return _result(plan, "deployed", summary, approval=approval)
 
     async def _roll_back(self, step: Switch) -> bool:
         """Make the previous release live again, uninterrupted; returns whether a cancel came meanwhile.
@@ -229,8 +243,13 @@ def _live_again(plan: Plan) -> str:
     )
 
 
+def approved(plan: Plan) -> Approved:
+    """What the approval of `plan` is for."""
+    return Approved(application=plan.application, release=plan.release, plan=plan.digest)
+
+
 def _question(plan: Plan) -> str:
-    """What the person approves, in words: the counts, the first files, and the digest that the approval is bound to."""
+    """What the person approves, in words: the counts, the first files, and the plan's digest."""
     lines = [
         f"Deploy {plan.release} of {plan.application}, in place of {plan.current or 'nothing'}?",
         f"{plan.added} files added, {plan.changed} changed, {plan.removed} removed.",
@@ -247,7 +266,12 @@ _SWITCHED: Final = frozenset({"deployed", "rolled_back"})
 
 
 def _result(
-    plan: Plan, outcome: Literal["deployed", "already_live", "declined", "rolled_back"], summary: str, note: str = ""
+    plan: Plan,
+    outcome: Literal["deployed", "already_live", "declined", "rolled_back"],
+    summary: str,
+    *,
+    approval: Approval | None = None,
+    note: str = "",
 ) -> DeployResult:
     return DeployResult(
         outcome=outcome,
@@ -255,6 +279,7 @@ def _result(
         live=plan.release if outcome == "deployed" else plan.current,
         previous=plan.current,
         plan_digest=plan.digest,
-        note=note,
+        approval=approval,
+        note=approval.note if approval else note,
         summary=summary,
     )

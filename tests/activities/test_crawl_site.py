@@ -231,6 +231,10 @@ async def test_a_private_address_is_not_connected_to_even_if_a_batch_names_it(
         ("0.0.0.0", False),  # noqa: S104 - refused
         ("::ffff:127.0.0.1", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::a00:1", False),
+        ("::7f00:1", False),
+        ("::ffff:0:7f00:1", False),
+        ("fec0::1", False),
         ("2002:7f00:1::", False),
         ("fe80::1%eth0", False),
     ],

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 from temporalio.testing import ActivityEnvironment
 
+from activities import release_tree
+from activities.approval_ledger import FOLDER
 from activities.deploy_release import (
+    APPROVERS_VARIABLE,
     ROOT_VARIABLE,
     check_health,
     plan_deployment,
@@ -19,7 +26,10 @@ from activities.deploy_release import (
     switch_release,
 )
 from tests.activities.conftest import Serve
-from workflows.deploy_release import DeployArgs, HealthRequest, Plan, Switch
+from workflows.deploy_release import DeployArgs, HealthRequest, Plan, Switch, approved
+from workflows.kit import NOT_OWNER, Approval, Unapproved, group
+from workflows.kit.approvals import digest_of
+from workflows.kit.contract import Actor, Answerer
 from workflows.kit.errors import ToolError
 
 ARGS = DeployArgs(application="shop", release="2")
@@ -46,6 +56,22 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def switch_of(plan: Plan) -> Switch:
     return Switch(application=plan.application, release=plan.release, previous=plan.current, digest=plan.digest)
+
+
+def approval_of(plan: Plan, key: str = "approval") -> Approval:
+    boss = Actor(issuer="local", subject="boss", channel="http")
+    return Approval(digest=digest_of(approved(plan)), task="test", key=key, by=boss, at=datetime.now(UTC))
+
+
+def approved_switch(plan: Plan, **changes: Any) -> Switch:
+    given: dict[str, Any] = {"approval": approval_of(plan), "approvers": plan.approvers}
+    return switch_of(plan).model_copy(update=given | changes)
+
+
+def another_step() -> ActivityEnvironment:
+    environment = ActivityEnvironment()
+    environment.info = dataclasses.replace(environment.info, activity_id="another")
+    return environment
 
 
 def live(shop: Path) -> str:
@@ -237,6 +263,127 @@ async def test_an_application_without_usable_settings_is_a_tool_error(
     (shop / "deploy.toml").write_text(text)
     with pytest.raises(ToolError, match=r"deploy\.toml"):
         await env.run(plan_deployment, ARGS)
+
+
+async def test_an_approval_is_for_one_step_and_its_repetitions(env: ActivityEnvironment, shop: Path) -> None:
+    step = approved_switch(await env.run(plan_deployment, ARGS))
+    for _ in range(2):
+        await env.run(switch_release, step)
+    assert live(shop) == "releases/2"
+    (noted,) = (shop / FOLDER).iterdir()
+    assert json.loads(noted.read_text())["approval"]["by"]["subject"] == "boss"
+    with pytest.raises(Unapproved, match="used before"):
+        await another_step().run(switch_release, step)
+    (shop / "current").unlink()
+    (shop / "current").symlink_to("releases/1")
+    with pytest.raises(Unapproved, match=r"used before.*Nothing was switched"):
+        await another_step().run(switch_release, step)
+    assert live(shop) == "releases/1"
+
+
+async def test_a_step_killed_between_the_note_and_the_switch_goes_on(
+    env: ActivityEnvironment, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = approved_switch(await env.run(plan_deployment, ARGS))
+
+    def killed(*_: object, **__: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(release_tree, "_point", killed)
+        await env.run(switch_release, step)
+    assert live(shop) == "releases/1"
+    await env.run(switch_release, step)
+    assert live(shop) == "releases/2"
+
+
+async def test_a_note_that_cannot_be_read_stops_a_switch_and_not_the_way_back(
+    env: ActivityEnvironment, shop: Path
+) -> None:
+    step = approved_switch(await env.run(plan_deployment, ARGS))
+    await env.run(switch_release, step)
+    (note,) = (shop / FOLDER).glob("*.json")
+    note.write_bytes(b"{")
+    with pytest.raises(ToolError, match="cannot be read"):
+        await env.run(switch_release, step)
+    await env.run(roll_back_release, step)
+    assert live(shop) == "releases/1"
+    with pytest.raises(Unapproved, match="Nothing was switched"):
+        await env.run(switch_release, step)
+
+
+@pytest.mark.parametrize("switched", [True, False], ids=["switched", "not-switched"])
+async def test_an_attempt_that_comes_after_the_way_back_switches_nothing(
+    env: ActivityEnvironment, shop: Path, switched: bool
+) -> None:
+    step = approved_switch(await env.run(plan_deployment, ARGS))
+    if switched:
+        await env.run(switch_release, step)
+    await env.run(roll_back_release, step)
+    with pytest.raises(Unapproved, match="Nothing was switched"):
+        await env.run(switch_release, step)
+    assert live(shop) == "releases/1"
+
+
+async def test_two_approvals_of_one_plan_are_two_uses(env: ActivityEnvironment, shop: Path) -> None:
+    plan = await env.run(plan_deployment, ARGS)
+    await env.run(switch_release, approved_switch(plan))
+    await another_step().run(switch_release, approved_switch(plan, approval=approval_of(plan, "another")))
+    assert len(list((shop / FOLDER).iterdir())) == 2
+
+
+async def test_an_approval_of_something_else_is_not_switched_by(env: ActivityEnvironment, shop: Path) -> None:
+    plan = await env.run(plan_deployment, ARGS)
+    other = approval_of(plan.model_copy(update={"digest": "0" * 64}))
+    with pytest.raises(Unapproved):
+        await env.run(switch_release, approved_switch(plan, approval=other))
+    assert live(shop) == "releases/1"
+    assert not (shop / FOLDER).exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "\x00"])
+async def test_a_note_that_cannot_be_read_stops_the_switch(env: ActivityEnvironment, shop: Path, text: str) -> None:
+    plan = await env.run(plan_deployment, ARGS)
+    await env.run(switch_release, approved_switch(plan))
+    (noted,) = (shop / FOLDER).iterdir()
+    noted.write_text(text)
+    with pytest.raises(ToolError, match="cannot be read"):
+        await env.run(switch_release, approved_switch(plan))
+
+
+@pytest.mark.parametrize(
+    ("value", "who"), [("", None), ("not-owner", NOT_OWNER), ("group:release-managers", group("release-managers"))]
+)
+async def test_the_operator_says_who_approves(
+    env: ActivityEnvironment, shop: Path, monkeypatch: pytest.MonkeyPatch, value: str, who: Answerer | None
+) -> None:
+    monkeypatch.setenv(APPROVERS_VARIABLE, value)
+    assert (await env.run(plan_deployment, ARGS)).approvers == who
+
+
+@pytest.mark.parametrize("value", ["owner", "group", "group:", "group:a\nb", "not-owner:x", "release-managers"])
+async def test_a_rule_that_cannot_be_used_stops_every_deployment(
+    env: ActivityEnvironment, shop: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    step = approved_switch(await env.run(plan_deployment, ARGS))
+    monkeypatch.setenv(APPROVERS_VARIABLE, value)
+    with pytest.raises(ToolError, match=APPROVERS_VARIABLE):
+        await env.run(plan_deployment, ARGS)
+    with pytest.raises(ToolError, match=APPROVERS_VARIABLE):
+        await env.run(switch_release, step)
+    assert live(shop) == "releases/1"
+
+
+@pytest.mark.parametrize("asked", [None, NOT_OWNER], ids=["without", "by-another-rule"])
+async def test_an_approval_by_another_rule_than_todays_is_not_enough(
+    env: ActivityEnvironment, shop: Path, monkeypatch: pytest.MonkeyPatch, asked: Answerer | None
+) -> None:
+    plan = await env.run(plan_deployment, ARGS)
+    step = switch_of(plan) if asked is None else approved_switch(plan, approvers=asked)
+    monkeypatch.setenv(APPROVERS_VARIABLE, "group:release-managers")
+    with pytest.raises(Unapproved, match="deploy it anew"):
+        await env.run(switch_release, step)
+    assert live(shop) == "releases/1"
 
 
 async def test_health_passes_at_the_first_good_answer(env: ActivityEnvironment, serve: Serve) -> None:

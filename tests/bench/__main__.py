@@ -28,7 +28,7 @@ from tests.bench.peer import PeerMissing, running_peer
 from tests.bench.report import WIDTH, as_json, show
 from tests.bench.sessions import BenchError, reason
 from tests.bench.world import FULL, QUICK, Plan, World
-from tests.cases.stack import running_stack
+from tests.cases.stack import UNLIMITED, running_stack
 
 
 async def _measure(names: Sequence[str], plan: Plan, console: Console) -> tuple[list[Outcome], bool]:
@@ -42,7 +42,7 @@ async def _measure(names: Sequence[str], plan: Plan, console: Console) -> tuple[
         except PeerMissing as missing:
             console.print(f"[yellow]Without the peer: {missing}[/yellow]")
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-        stack = await running.enter_async_context(running_stack(folder / "counter"))
+        stack = await running.enter_async_context(running_stack(folder / "counter", settings=UNLIMITED))
         world = await World.of(plan, console, stack, running, peer)
         ends = time.monotonic() + plan.limit
         for number, name in enumerate(names, 1):

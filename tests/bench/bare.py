@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 
-from bridge.auth import LOCAL_OWNER
+from bridge.identity import LOCAL
 from tests.bench.sessions import ANSWER, Poll
 from tests.bench.wire import ARGUMENTS
 from workflows.kit.contract import (
@@ -115,7 +115,7 @@ class BareSession:
 def _memo(tool: str) -> dict[str, Any]:
     return TaskMemo(
         tool=tool,
-        owner=LOCAL_OWNER,
+        owner=LOCAL.principal,
         arguments_digest="0" * 64,
         created_at=datetime.now(UTC),
         era="2026-07-28",

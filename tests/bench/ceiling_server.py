@@ -20,6 +20,7 @@ from bridge.dev_server import LOOPBACK
 from bridge.exchange import Caller
 from bridge.heap import settle
 from bridge.http import SERVER_OPTIONS, HttpSettings, mount_mcp
+from bridge.identity import Identity
 from bridge.jsonrpc import RequestId
 from bridge.older import OlderRevisions
 from bridge.seal import Seal
@@ -33,7 +34,7 @@ _KEYS = ["c" * 32]
 class _NoAnswers:
     """Nothing is ever asked."""
 
-    async def asks(self, _task_id: str, _key: str, _owner: Principal) -> bool:
+    async def asks(self, _task_id: str, _key: str, _identity: Identity) -> bool:
         return False
 
     async def deliver(self, _task_id: str, _responses: Mapping[str, Any], _caller: Caller) -> bool:

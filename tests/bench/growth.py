@@ -21,7 +21,7 @@ from tests.bench.measure import Bar, Outcome, Sample, Verdict, medians, percenti
 from tests.bench.sessions import make
 from tests.bench.wire import McpServer, McpSession
 from tests.bench.world import TASKS, TOOLS_QUEUE, World, connect
-from tests.cases.stack import Stack, running_stack
+from tests.cases.stack import UNLIMITED, Stack, running_stack
 from tests.support import resident_bytes
 
 SIZES: Final = (100, 1_000, 10_000)
@@ -101,7 +101,7 @@ def _bare_first(size: int) -> str:
 
 async def _populated(running: AsyncExitStack, size: int) -> _Site:
     folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-    stack = await running.enter_async_context(running_stack(folder))
+    stack = await running.enter_async_context(running_stack(folder, settings=UNLIMITED))
     worker, bridge = await stack.worker(TASKS), await stack.bridge(TASKS)
     session = await McpSession.connect(McpServer(bridge.url))
     for task_id in await make([session], WARM_UP, "input_required"):

@@ -34,7 +34,7 @@ from tests.bench.measure import percentiles
 from tests.bench.report import WIDTH
 from tests.bench.sessions import make
 from tests.bench.world import CREATORS, TASKS, TOOLS_QUEUE, connect
-from tests.cases.stack import running_stack
+from tests.cases.stack import UNLIMITED, running_stack
 from tests.support import resident_bytes
 
 STEPS: Final = (0, 100, 300, 500, 800, 1000, 1150, 1250, 1500, 2000, 3000)
@@ -93,7 +93,7 @@ async def _measure(console: Console) -> Table:
         table.add_column(heading, justify="right")
     async with AsyncExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
-        stack = await running.enter_async_context(running_stack(folder))
+        stack = await running.enter_async_context(running_stack(folder, settings=UNLIMITED))
         await stack.worker(TASKS)
         client = await connect(stack)
         console.print(f"Making {PARKED} parked tasks ...")

@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 from tests.cases.client import FORMS, McpClient
 from tests.cases.stack import Process, Stack, running_stack
+from tests.encryption import CONVERTER
 from tests.stdio.client import StdioClient, stdio_client
 
 
@@ -49,7 +50,7 @@ async def plain(bridge: Process) -> AsyncIterator[McpClient]:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def engine(stack: Stack) -> Client:
     """Temporal itself."""
-    return await Client.connect(stack.temporal.address)
+    return await Client.connect(stack.temporal.address, data_converter=CONVERTER)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -16,10 +16,17 @@ from typing import IO, Any, Final
 
 from bridge.child import start_child, stop_child
 from bridge.dev_server import DevServer, dev_server, free_port
+from tests.encryption import key_environment
 from tests.fixtures.case_parts import counter_file
 
 ROOT: Final = Path(__file__).parents[2]
 SEALING_KEY: Final = "k" * 32
+
+UNLIMITED: Final = {
+    f"MCP_TASKS_{limit}": "0"
+    for limit in ("OPEN_TASKS_PER_OWNER", "WAITING_CALLS_PER_OWNER", "STREAMS_PER_OWNER", "STREAM_TASKS_PER_OWNER")
+}
+"""Settings for loads whose many users are one owner."""
 
 
 @dataclass
@@ -60,9 +67,11 @@ class Programs:
     environment: dict[str, str]
     _processes: list[Process] = field(default_factory=list)
 
-    async def worker(self, tasks: str = "tests.fixtures.cases", **variables: str) -> Process:
-        """Start a worker; it polls when this returns."""
-        return await self._start("worker", "--tasks", tasks, variables=variables)
+    async def worker(
+        self, tasks: str = "tests.fixtures.cases", *, log: IO[bytes] | None = None, **variables: str
+    ) -> Process:
+        """Start a worker; it polls when this returns. `log` takes its standard error."""
+        return await self._start("worker", "--tasks", tasks, log=log, variables=variables)
 
     async def bridge(
         self, tasks: str = "tests.fixtures.cases", *, port: int = 0, log: IO[bytes] | None = None, **variables: str
@@ -70,7 +79,7 @@ class Programs:
         """Start a bridge; it listens when this returns. `log` takes its standard error."""
         return await self._start("bridge", "--port", str(port), "--tasks", tasks, log=log, variables=variables)
 
-    async def _start(self, *command: str, log: IO[bytes] | None = None, variables: Mapping[str, str]) -> Process:
+    async def _start(self, *command: str, log: IO[bytes] | None, variables: Mapping[str, str]) -> Process:
         child = await start_child(
             [sys.executable, "-m", "bridge.cli", *command, "--json"],
             environment={**self.environment, **variables},
@@ -108,6 +117,7 @@ def program_environment(counter: Path, temporal: Mapping[str, str]) -> dict[str,
     """What workers and bridges are started with; `temporal` says how Temporal is reached."""
     return {
         **temporal,
+        **key_environment(),
         "PYTHONPATH": str(ROOT),
         "CASES_COUNTER": str(counter),
         "MCP_TASKS_SEALING_KEYS": SEALING_KEY,
@@ -116,11 +126,16 @@ def program_environment(counter: Path, temporal: Mapping[str, str]) -> dict[str,
 
 
 @asynccontextmanager
-async def running_stack(counter: Path, *, database: Path | None = None, port: int = 0) -> AsyncIterator[Stack]:
-    """A Temporal with nothing beside it yet; side effects are counted in the folder `counter`."""
+async def running_stack(
+    counter: Path, *, database: Path | None = None, port: int = 0, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Stack]:
+    """A Temporal with nothing beside it yet; side effects are counted in the folder `counter`. `settings` are for all
+    that is started.
+    """
     os.environ["CASES_COUNTER"] = str(counter)  # for cases that count without a worker
     async with dev_server(port=port or free_port(), database=database) as temporal:
-        stack = Stack(temporal=temporal, environment=program_environment(counter, temporal.environment))
+        environment = {**program_environment(counter, temporal.environment), **(settings or {})}
+        stack = Stack(temporal=temporal, environment=environment)
         try:
             yield stack
         finally:

@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from tests.cases.client import McpClient, accept
 from tests.cases.counts import all_finished, counts
 from tests.cases.stack import Process, Stack
+from tests.encryption import CONVERTER
 from tests.support import eventually, unique
 from workflows.kit.contract import TASK_MEMO
 
@@ -227,7 +228,7 @@ async def test_a_tool_that_ignores_a_cancel_is_reported_honestly(client: McpClie
 
 @counts("calls", cut=16, full=100)
 async def test_what_a_vanished_client_started_is_whole_and_ends(client: McpClient, stack: Stack, calls: int) -> None:
-    engine = await Client.connect(stack.temporal.address)
+    engine = await Client.connect(stack.temporal.address, data_converter=CONVERTER)
     labels = [unique("gone") for _ in range(calls)]
     chance = random.Random(9)  # noqa: S311 - delays, not secrets
     works = [{"seconds": 30, "label": label} for label in labels]

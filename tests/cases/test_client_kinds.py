@@ -20,6 +20,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from tests.cases.client import FORMS, FULL, TASKS, McpClient, Reply, accept, sentinel
 from tests.cases.counts import all_finished, counts
 from tests.cases.stack import Programs, Stack
+from tests.encryption import value_of
 from tests.support import eventually, unique
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -37,7 +38,7 @@ async def labelled(engine: Client, workflow_type: str, label: str) -> WorkflowEx
     async for run in engine.list_workflows(f"WorkflowType = '{workflow_type}'"):
         history = await engine.get_workflow_handle(run.id).fetch_history()
         payloads = history.events[0].workflow_execution_started_event_attributes.input.payloads
-        if json.loads(payloads[0].data).get("label") == label:
+        if value_of(payloads[0]).get("label") == label:
             found.append(run)
     assert len(found) <= 1
     return found[0] if found else None

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from bridge.auth import LOCAL_OWNER
 from bridge.call import CREATION_KEY, MAX_CREATION_KEY_CHARS
+from bridge.identity import LOCAL
 from bridge.task_ids import TaskIds
 from tests.cases.client import FORMS, FULL, TASKS, McpClient, Reply, accept
 from tests.cases.counts import all_finished, counts
@@ -55,7 +55,7 @@ async def keyed(
 
 def task_id_of(key: str, sealing_key: str = SEALING_KEY) -> str:
     """Where the task of a key is."""
-    return TaskIds([sealing_key]).of_creation_key(LOCAL_OWNER, key)[0]
+    return TaskIds([sealing_key]).of_creation_key(LOCAL.principal, key)[0]
 
 
 # The same task

@@ -23,6 +23,7 @@ from tests.activities.test_deploy_release import make_application
 from tests.cases.client import FORMS, McpClient, accept
 from tests.cases.older_client import OlderClient, accepting
 from tests.cases.stack import Stack
+from tests.encryption import CONVERTER
 from tests.stdio.client import request, stdio_client
 from tests.support import eventually
 
@@ -66,14 +67,15 @@ async def deployment(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> 
     await web.TCPSite(runner, LOOPBACK, 0).start()
     try:
         root = tmp_path_factory.mktemp("deploy") / "root"
-        await stack.worker(SHIPPED, **{ROOT_VARIABLE: str(root), "MCP_TASKS_TASK_QUEUE": "shipped"})
+        variables: dict[str, Any] = {ROOT_VARIABLE: str(root), "MCP_TASKS_TASK_QUEUE": "shipped"}
+        await stack.worker(SHIPPED, **variables)
         bridges = [await stack.bridge(SHIPPED, MCP_TASKS_TASK_QUEUE="shipped") for _ in range(2)]
         yield Deployment(
             stack,
             root,
             f"http://{LOOPBACK}:{runner.addresses[0][1]}/health",
             [bridge.url for bridge in bridges],
-            await Client.connect(stack.temporal.address),
+            await Client.connect(stack.temporal.address, data_converter=CONVERTER),
         )
     finally:
         await runner.cleanup()
@@ -136,8 +138,10 @@ async def test_every_client_gets_the_same_result_of_one_run(deployment: Deployme
     before = {run.id for run in await deployment.runs()}
     result = await KINDS[kind](deployment)
     result.pop("resultType", None)
-    plan = result["structuredContent"].pop("plan_digest")
+    plan, approval = (result["structuredContent"].pop(name) for name in ("plan_digest", "approval"))
     assert plan
+    assert approval["by"]["subject"] == "local"
+    assert approval["by"]["channel"] == ("stdio" if kind == "stdio" else "http")
     assert result["structuredContent"] == {
         "outcome": "deployed",
         "switched": True,

@@ -25,6 +25,7 @@ from bridge.starts import UNWINDING_MARGIN
 from tests.cases.client import FORMS, TERMINAL, McpClient, Reply, accept
 from tests.cases.counts import FULL_TIMEOUT, all_finished, counts
 from tests.cases.stack import Process, Programs, Stack, program_environment, running_stack
+from tests.encryption import CONVERTER
 from tests.support import eventually, unique
 from workflows.kit.contract import TASK_MEMO
 
@@ -143,7 +144,7 @@ async def _calls_were_cancelled(stack: Stack) -> None:
 
     An `echo` has no step at which a cancel could be seen.
     """
-    engine = await Client.connect(stack.temporal.address)
+    engine = await Client.connect(stack.temporal.address, data_converter=CONVERTER)
 
     async def newest() -> dict[str, WorkflowExecutionStatus | None] | None:
         waited: dict[str, tuple[datetime, WorkflowExecutionStatus | None]] = {}
@@ -475,7 +476,7 @@ async def test_a_lifetime_that_ends_while_no_worker_is_there_unwinds_when_one_re
 async def test_a_run_that_no_worker_ever_reaches_is_ended_by_temporal_after_a_margin(
     faulty: Stack, client: McpClient
 ) -> None:
-    engine = await Client.connect(faulty.temporal.address)
+    engine = await Client.connect(faulty.temporal.address, data_converter=CONVERTER)
     task_id = await client.start("ask_bounded", {"label": ""})
     run = await engine.get_workflow_handle(task_id).describe()
     backstop = run.raw_description.execution_config.workflow_execution_timeout.ToTimedelta()

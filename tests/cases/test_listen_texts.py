@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from bridge.bounded import MAX_STEP_BYTES
 from tests.cases.client import McpClient, accept
 from tests.cases.listening import SUBSCRIPTION
 from tests.cases.subscribers import HttpSubscriber, both, http_subscriber, pipe_subscriber
@@ -60,7 +61,7 @@ async def test_a_result_of_any_size_is_told_whole_or_names_the_limit(client: Mcp
                 value = ("\u4e16" if mode == "wide" else "x") * n
                 assert value == (json.loads(block["text"])["value"] if mode == "structured" else _body(block))
             else:
-                limit = 2 * 1024 * 1024 if mode == "activity" else MAX_PAYLOAD_BYTES
+                limit = MAX_STEP_BYTES if mode == "activity" else MAX_PAYLOAD_BYTES
                 assert got["status"] == "failed" or got["result"]["isError"] is True
                 assert str(limit) in json.dumps(got)
         await client.alive()

@@ -20,6 +20,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from tests.cases.client import FORMS, FULL, TASKS, McpClient, Reply, accept
 from tests.cases.stack import Process, Stack
+from tests.encryption import value_of
 from tests.support import eventually, unique
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -61,7 +62,7 @@ async def runs(engine: Client, tool: str, label: str) -> list[Any]:
     async for run in engine.list_workflows(f"WorkflowType = '{tool}' AND StartTime > '{since.isoformat()}'"):
         history = await engine.get_workflow_handle(run.id).fetch_history()
         payloads = history.events[0].workflow_execution_started_event_attributes.input.payloads
-        if json.loads(payloads[0].data).get("label") == label:
+        if value_of(payloads[0]).get("label") == label:
             found.append(run)
     return found
 

@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from tests.cases.client import McpClient
 from tests.cases.stack import Stack
+from tests.encryption import CONVERTER
 from tests.support import eventually, unique
 from tests.wire import Wire
 
@@ -31,7 +32,7 @@ async def test_a_run_whose_start_was_never_confirmed_is_cancelled(stack: Stack, 
             wire.answering.set()
             assert (refused.code, refused.message["error"]["data"]) == (-32603, {"retryAfterMs": 1000})
 
-        temporal = await Client.connect(stack.temporal.address)
+        temporal = await Client.connect(stack.temporal.address, data_converter=CONVERTER)
 
         async def unnamed_run_is_cancelled() -> bool:
             runs = [run async for run in temporal.list_workflows(f"TaskQueue = '{queue}'")]

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from bridge.bounded import MAX_STEP_BYTES
 from tests.cases.client import FORMS, FULL, McpClient, accept
 from tests.cases.stack import Process
 from tests.cases.values import VALUE, same
@@ -90,7 +91,7 @@ async def test_a_result_comes_back_whole_or_names_the_limit(client: McpClient, m
         elif mode != "activity":
             assert_names_the_limit(task)
         else:
-            assert result["isError"] is True and str(2 * 1024 * 1024) in result["content"][0]["text"]
+            assert result["isError"] is True and str(MAX_STEP_BYTES) in result["content"][0]["text"]
     await client.alive()
 
 

@@ -6,7 +6,6 @@ limit.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,6 +19,7 @@ from bridge.call import CREATION_KEY
 from tests.cases.client import FORMS, TASKS, McpClient, Reply, accept
 from tests.cases.counts import counts
 from tests.cases.stack import SEALING_KEY, Process, Stack
+from tests.encryption import value_of
 from tests.support import eventually, unique
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -72,7 +72,7 @@ async def runs(engine: Client, workflow_type: str, label: object) -> list[Any]:
     async for run in engine.list_workflows(query):
         history = await engine.get_workflow_handle(run.id).fetch_history()
         payloads = history.events[0].workflow_execution_started_event_attributes.input.payloads
-        if label in json.loads(payloads[0].data).values():
+        if label in value_of(payloads[0]).values():
             found.append(run)
     return found
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -32,6 +31,7 @@ from bridge.watch import STALE_SECONDS
 from tests.cases.client import TERMINAL, McpClient, accept
 from tests.cases.counts import counts
 from tests.cases.stack import Programs, program_environment
+from tests.encryption import CONVERTER
 from tests.fixtures.stress import ACTIVITIES, TASKS
 from workflows.kit.contract import SEARCH_ATTRIBUTES
 
@@ -164,7 +164,7 @@ async def _stack(folder: Path) -> AsyncIterator[tuple[Programs, WorkflowEnvironm
         options += ["--search-attribute", f"{name}=Keyword"]
     restrictions = SandboxRestrictions.default.with_passthrough_modules("workflows.kit")
     async with await WorkflowEnvironment.start_local(
-        data_converter=pydantic_data_converter,
+        data_converter=CONVERTER,
         dev_server_existing_path=temporal_binary(),
         dev_server_extra_args=options,
     ) as environment:

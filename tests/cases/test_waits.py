@@ -17,6 +17,7 @@ from bridge.call import CREATION_KEY
 from tests.cases.client import FORMS, FULL, McpClient, Reply, accept
 from tests.cases.counts import counts
 from tests.cases.stack import Process, Programs, Stack
+from tests.encryption import CONVERTER
 from tests.support import eventually, unique
 from tests.wire import Wire
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def engine(stack: Stack) -> Client:
     """Temporal itself, on a wire that nobody cuts."""
-    return await Client.connect(stack.temporal.address)
+    return await Client.connect(stack.temporal.address, data_converter=CONVERTER)
 
 
 class Apart:

@@ -11,14 +11,14 @@ import pytest
 
 from tests.docs.pages import DOCS, PAGES, blocks, name_of
 from tests.support import ROOT
-from workflows.kit.contract import JsonRpcErrorDetail, OmittedView, TaskMemo, TaskView, UpdateSignal, Wire
+from workflows.kit.contract import JsonRpcErrorDetail, OmittedView, PageForm, TaskMemo, TaskView, UpdateSignal, Wire
 
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _FENCED: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _MAKE: Final = re.compile(r"(?:`|^\$ )(?:[A-Z_]+=\S+ )*make ([a-z-]+)", re.MULTILINE)
 
-EXAMPLES: Final[tuple[type[Wire], ...]] = (TaskMemo, TaskView, OmittedView, UpdateSignal, JsonRpcErrorDetail)
+EXAMPLES: Final[tuple[type[Wire], ...]] = (TaskMemo, TaskView, PageForm, OmittedView, UpdateSignal, JsonRpcErrorDetail)
 """The contract's JSON examples, in the order of the page."""
 
 

@@ -31,9 +31,9 @@ def masked(message: Any) -> str:
     return _VARYING.sub("*", json.dumps(message | {"id": 1}, sort_keys=True))
 
 
-def printed() -> list[str]:
+def printed(page: Path = PAGE) -> list[str]:
     """The answers on the page, in order."""
-    blocks_with_json = [block for block in blocks(PAGE, "console") if "\n{\n" in block]
+    blocks_with_json = [block for block in blocks(page, "console") if "\n{\n" in block]
     return [masked(json.loads(_SERVER_STAMP.sub("", block[block.index("\n{\n") :]))) for block in blocks_with_json]
 
 

@@ -16,7 +16,7 @@ import workflows.kit
 from activities import deploy_release, migrate_records, secret_store, web
 from bridge import errors
 from bridge.cli import app
-from bridge.settings import PREFIX, BridgeSettings, WorkerSettings
+from bridge.settings import PREFIX, BridgeSettings, CodecServerSettings, WorkerSettings
 from tests.conformance.scenarios import SCENARIOS
 from tests.docs.pages import text_of
 from tests.support import ROOT
@@ -25,16 +25,21 @@ from workflows.kit import Task, contract, tool
 SAMPLE_TOOL_VARIABLES: Final = (
     migrate_records.ROOT_VARIABLE,
     deploy_release.ROOT_VARIABLE,
+    deploy_release.APPROVERS_VARIABLE,
     secret_store.FILE_VARIABLE,
     web.ALLOW_PRIVATE_VARIABLE,
 )
 
-SPOKEN: Final = frozenset({"Refusal", "MCPError"})
+SPOKEN: Final = frozenset({"Refusal", "MCPError", "TooMany"})
 """Exceptions whose message a client reads."""
 
 
 def settings() -> set[str]:
-    return {PREFIX + name.upper() for model in (BridgeSettings, WorkerSettings) for name in model.model_fields}
+    return {
+        PREFIX + name.upper()
+        for model in (BridgeSettings, WorkerSettings, CodecServerSettings)
+        for name in model.model_fields
+    }
 
 
 @pytest.mark.parametrize("variable", sorted({*settings(), *SAMPLE_TOOL_VARIABLES}))
@@ -85,7 +90,19 @@ def test_every_constant_of_the_contract_is_documented_with_its_value(name: str) 
         assert f"`{value}`" in page or f"{value:,}" in page or f'"v": {value}' in page
 
 
-@pytest.mark.parametrize("model", [contract.TaskMemo, contract.TaskView, contract.UpdateSignal, contract.Principal])
+@pytest.mark.parametrize(
+    "model",
+    [
+        contract.TaskMemo,
+        contract.TaskView,
+        contract.Pages,
+        contract.PageForm,
+        contract.Answerer,
+        contract.UpdateSignal,
+        contract.Principal,
+        contract.Actor,
+    ],
+)
 def test_every_field_of_the_contract_is_documented(model: type[BaseModel]) -> None:
     page = text_of("contract.md")
     for name, field in model.model_fields.items():
@@ -144,7 +161,22 @@ def test_everything_that_the_kit_exports_is_documented(name: str) -> None:
     assert f"`{name}" in text_of("reference/author-api.md") or f"`@{name}`" in text_of("reference/author-api.md")
 
 
-@pytest.mark.parametrize("method", ["execute", "before_handle", "elicit", "choose", "ask", "progress", "checkpoint"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "execute",
+        "before_handle",
+        "elicit",
+        "choose",
+        "approve",
+        "ask_secret",
+        "spend",
+        "answer_of",
+        "ask",
+        "progress",
+        "checkpoint",
+    ],
+)
 def test_every_method_for_authors_is_documented_with_its_arguments(method: str) -> None:
     row = re.search(rf"`(?:await self|self|async def)[. ]{method}\((.*?)\)", text_of("reference/author-api.md"))
     assert row is not None

@@ -19,16 +19,15 @@ from mcp.server.subscriptions import (
 from bridge.announce import Announcements, Announcer
 from bridge.envelope import Peer
 from bridge.exchange import Caller, Exchange
+from bridge.identity import LOCAL
 from bridge.listen import Subscriptions
+from bridge.places import StreamPlaces
 from bridge.tasks import Context, TaskParams
 from bridge.watches import Watches
 from tests.support import eventually
-from workflows.kit.contract import Principal
 
 FILTER = {"toolsListChanged": True, "resourceSubscriptions": ["acme://one"]}
-CALLER = Caller(
-    owner=Principal(issuer="local", subject="local"), channel="http", peer=Peer(version="2026-07-28", capabilities={})
-)
+CALLER = Caller(identity=LOCAL, channel="http", peer=Peer(version="2026-07-28", capabilities={}))
 
 
 async def waiting(stream: Announcements) -> list[ServerEvent]:
@@ -70,7 +69,8 @@ async def test_a_change_while_the_acknowledgement_or_an_announcement_is_written_
     params = {"notifications": {"toolsListChanged": True}}
     exchange = Exchange(request_id=1, params=params, caller=CALLER, send=send)
     context = cast(Context, SimpleNamespace(request=exchange, params=params))
-    subscriptions = Subscriptions(cast(Any, None), Watches(cast(Any, None)), announcer)
+    places = StreamPlaces(streams=0, per_owner=0, tasks_per_owner=0)
+    subscriptions = Subscriptions(cast(Any, None), Watches(cast(Any, None)), announcer, places)
     listening = asyncio.create_task(subscriptions.listen(context, TaskParams.model_construct()))
 
     async def all_told() -> bool:

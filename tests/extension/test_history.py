@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -104,6 +105,20 @@ async def test_a_deployment_that_was_rolled_back_reads_as_what_happened() -> Non
         ("step_scheduled", "roll_back_release"),
         ("step_finished", "roll_back_release"),
     ]
+
+
+async def test_an_answer_of_somebody_who_may_not_give_it_is_told_as_ignored() -> None:
+    managers = {"who": "group", "group": "managers"}
+    view = asks(1, "approval").view
+    assert view is not None
+    guarded = TaskView.model_validate({**view.to_json(), "answerers": {"approval": managers}})
+    wrong, right = answers(2, {"approval": accept(approve=True)}), answers(3, {"approval": accept(approve=False)})
+    assert right.update.actor is not None
+    manager = right.update.actor.model_copy(update={"groups": ["managers"]})
+    right = replace(right, update=right.update.model_copy(update={"actor": manager}))
+    told_entries = entries(ViewPublished(1, at(1), guarded), wrong, right)
+    assert words(told_entries, "key", "keys")[-2:] == [("answers_ignored", ["approval"]), ("answered", "approval")]
+    assert told_entries[-2]["at"] < told_entries[-1]["at"]
 
 
 async def test_answers_count_once_and_whatever_else_came_is_told_as_ignored() -> None:

@@ -14,6 +14,7 @@ from bridge.gateway import Gateway
 from tests.cases.client import McpClient, Reply, accept
 from tests.cases.older_client import OlderClient
 from tests.cases.stack import Programs
+from tests.encryption import CONVERTER
 from tests.support import run_to_end, unique
 from workflows.kit.contract import Principal, TaskMemo
 
@@ -188,7 +189,9 @@ async def test_a_cancel_is_in_the_history(client: McpClient) -> None:
 async def test_a_strangers_task_an_unknown_one_and_what_is_no_task_are_answered_alike(
     client: McpClient, programs: Programs, temporal: DevServer
 ) -> None:
-    gateway = await Gateway.connect({"target_host": temporal.address, "namespace": "default"}, owner_key=b"k" * 32)
+    gateway = await Gateway.connect(
+        {"target_host": temporal.address, "namespace": "default"}, owner_key=b"k" * 32, data_converter=CONVERTER
+    )
     queue = programs.environment["MCP_TASKS_TASK_QUEUE"]
     strangers, foreign, unknown = (unique("task") for _ in range(3))
     memo = TaskMemo(
@@ -202,7 +205,7 @@ async def test_a_strangers_task_an_unknown_one_and_what_is_no_task_are_answered_
     )
     arguments = {"account": "a"}
     await gateway.start(task_id=strangers, workflow_type="pay", task_queue=queue, arguments=[arguments], memo=memo)
-    engine = await Client.connect(temporal.address)
+    engine = await Client.connect(temporal.address, data_converter=CONVERTER)
     await engine.start_workflow("pay", arguments, id=foreign, task_queue=queue)
 
     replies = [await read(client, uri_of(task)) for task in (strangers, foreign, unknown)]

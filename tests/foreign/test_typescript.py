@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
+from bridge.dev_server import DevServer
 from tests.cases.client import McpClient, accept
+from tests.encryption import KEYS
+from tests.foreign.running import TYPESCRIPT, cataloged, foreign_worker, typescript
+from tests.support import unique
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -49,3 +55,28 @@ async def test_a_json_rpc_error_is_the_tasks(posts: McpClient) -> None:
     error = {"code": -32000, "message": "Closed", "data": {"opens": "2026-12-01"}}
     task = await posts.finished(await posts.start("refuse", {"type": "mcp.JsonRpcError", "details": [error]}))
     assert (task["status"], task["error"]) == ("failed", error)
+
+
+async def test_a_worker_with_a_codec_of_its_own_reads_and_writes_what_is_encrypted(
+    temporal: DevServer, posts: McpClient, tmp_path: Path
+) -> None:
+    """The same format by Node's `crypto`: arguments, the answer, the view by query, result and failure."""
+    queue = unique("posts")
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text((TYPESCRIPT / "catalog.toml").read_text("utf-8").replace('"posts"', f'"{queue}"'), "utf-8")
+    plain = await Client.connect(temporal.address)
+    async with (
+        foreign_worker(temporal, *typescript(TYPESCRIPT / "worker.ts"), queue=queue, keys=KEYS),
+        cataloged(temporal, catalog, KEYS) as client,
+    ):
+        asking = await client.start("publish_post", {"title": "mark-title"})
+        (key,) = await client.parked(asking)
+        await client.update(asking, {key: accept(publish=True)})
+        task = await client.finished(asking)
+        assert task["result"]["structuredContent"] == {"title": "mark-title", "published": True}
+        refused = await client.finished(await client.start("refuse", {"type": "DeskClosed"}))
+        assert refused["result"]["content"][0]["text"] == "The desk is closed"
+        for task_id, hidden in ((asking, ("mark-title", "published")), (refused["taskId"], ("The desk is closed",))):
+            stored = str((await plain.get_workflow_handle(task_id).fetch_history()).events)
+            assert "binary/encrypted" in stored
+            assert not [text for text in hidden if text in stored]

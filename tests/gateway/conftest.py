@@ -16,22 +16,24 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from bridge.describe import Described
 from bridge.errors import TaskNotFound
 from bridge.gateway import Gateway
+from bridge.identity import Identity
 from bridge.query import Answer
 from bridge.reader import Reader
 from bridge.status import Live, OutcomeRules, TaskState, Terminal
 from bridge.watches import Watches
+from tests.encryption import CONVERTER
 from tests.gateway.workflows import ACTIVITIES, WORKFLOWS
 from tests.support import eventually
 from workflows.kit.contract import SEARCH_ATTRIBUTES, Principal, TaskMemo, UpdateSignal
 
 OWNER = Principal(issuer="local", subject="tester", client="one")
+TESTER = Identity(principal=OWNER)
 OWNER_KEY = b"k" * 32
 DEADLINE = 5.0
 """Seconds within which everything answers without a worker; generous, since the machine may be busy."""
@@ -109,11 +111,11 @@ class Bridge:
 
     async def read(self, task_id: str, owner: Principal = OWNER) -> TaskState:
         async with asyncio.timeout(DEADLINE):
-            return await self.reader.read(task_id, owner)
+            return await self.reader.read(task_id, Identity(principal=owner))
 
     async def answer(self, task_id: str, *keys: str) -> bool:
         return await self.gateway.signal_update(
-            task_id, UpdateSignal(responses={key: {"action": "accept", "content": {}} for key in keys})
+            task_id, UpdateSignal(responses={key: {"action": "accept", "content": {}} for key in keys}), tool="tool"
         )
 
     async def parked(self, task_id: str, *keys: str) -> Live:
@@ -179,7 +181,7 @@ class Bridge:
     async def worker(self) -> AsyncIterator[None]:
         address = self.client.service_client.config.target_host
         async with Worker(
-            await Client.connect(address, data_converter=pydantic_data_converter),
+            await Client.connect(address, data_converter=CONVERTER),
             task_queue=self.queue,
             workflows=WORKFLOWS,
             activities=ACTIVITIES,
@@ -192,9 +194,9 @@ class Bridge:
 
 async def make_bridge(address: str, queue: str | None = None, **config: Any) -> Bridge:
     """A replica of its own, connected to `address`."""
-    client = await Client.connect(address, data_converter=pydantic_data_converter, lazy=True)
+    client = await Client.connect(address, data_converter=CONVERTER, lazy=True)
     gateway = await CountingGateway.connect(
-        {"target_host": address, "namespace": "default", **config}, owner_key=OWNER_KEY
+        {"target_host": address, "namespace": "default", **config}, owner_key=OWNER_KEY, data_converter=CONVERTER
     )
     return Bridge(client, gateway, queue or f"q-{uuid.uuid4().hex}")
 

@@ -13,7 +13,7 @@ from bridge.errors import TaskNotFound
 from bridge.reader import Reader
 from bridge.status import Terminal
 from bridge.watches import Watches
-from tests.gateway.conftest import OWNER, Bridge, rules
+from tests.gateway.conftest import TESTER, Bridge, rules
 from tests.support import eventually
 from workflows.kit.contract import EXPIRED, JSONRPC_ERROR, MAX_DEPTH, TOOL_ERROR
 
@@ -222,7 +222,7 @@ async def test_resetting_a_closed_task_does_not_bring_it_back(served: Bridge, re
     assert (latest.run_id, latest.closed_at) == (new_run, None)
     assert await served.read(task) == first
     assert await replica.read(task) == first
-    assert await Reader(replica.gateway, Watches(replica.gateway), rules).read(task, OWNER) == first
+    assert await Reader(replica.gateway, Watches(replica.gateway), rules).read(task, TESTER) == first
 
 
 async def test_the_first_close_decides_in_a_chain_of_runs_too(served: Bridge, replica: Bridge) -> None:

@@ -12,13 +12,16 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from bridge.errors import TaskNotFound
 from bridge.gateway import HistoryPage
 from bridge.histories import MAX_EVENTS, Histories
-from tests.gateway.conftest import OWNER, Bridge
+from bridge.identity import Identity
+from tests.gateway.conftest import OWNER, TESTER, Bridge
 from tests.support import eventually
 from workflows.kit.contract import Principal, timestamp
 
 
 async def read(bridge: Bridge, task: str, *, owner: Principal = OWNER, max_events: int = MAX_EVENTS) -> dict[str, Any]:
-    history, _ = await Histories(bridge.gateway, bridge.reader, max_events=max_events).read(task, owner)
+    history, _ = await Histories(bridge.gateway, bridge.reader, max_events=max_events).read(
+        task, Identity(principal=owner)
+    )
     return history
 
 
@@ -29,7 +32,7 @@ def events(history: Mapping[str, Any]) -> list[str]:
 async def test_a_parked_task_has_a_history_that_is_not_final(served: Bridge) -> None:
     task = await served.start("asker", {"rounds": [["a"]]})
     await served.parked(task, "a")
-    history, final = await Histories(served.gateway, served.reader).read(task, OWNER)
+    history, final = await Histories(served.gateway, served.reader).read(task, TESTER)
     assert not final
     assert history["taskId"] == task
     assert history["truncated"] is False
@@ -41,7 +44,7 @@ async def test_the_history_of_an_ended_task_ends_as_the_task_is_read(served: Bri
     await served.parked(task, "a")
     await served.answer(task, "a")
     end = await served.ended(task)
-    history, final = await Histories(replica.gateway, replica.reader).read(task, OWNER)
+    history, final = await Histories(replica.gateway, replica.reader).read(task, TESTER)
     assert final
     assert events(history) == ["created", "asked", "status_changed", "answered", "status_changed", "ended"]
     assert history["entries"][-1] == {"at": timestamp(end.closed_at), "event": "ended", "status": "completed"}
@@ -127,7 +130,7 @@ async def test_a_history_of_long_questions_is_cut_and_says_so(served: Bridge, mo
     await served.answer(task, "a" * 50)
     await served.parked(task, "b")
     monkeypatch.setattr("bridge.histories.PAGE_EVENTS", 2)
-    history, _ = await Histories(served.gateway, served.reader, max_chars=40).read(task, OWNER)
+    history, _ = await Histories(served.gateway, served.reader, max_chars=40).read(task, TESTER)
     assert history["truncated"] is True
     assert [entry["key"] for entry in history["entries"] if entry["event"] == "asked"] == ["a" * 50]
 

@@ -14,7 +14,7 @@ from bridge.errors import EngineUnavailable, TaskNotFound
 from bridge.reader import Reader
 from bridge.status import Terminal
 from bridge.watches import Watches
-from tests.gateway.conftest import DEADLINE, OWNER, Bridge, make_bridge, rules
+from tests.gateway.conftest import DEADLINE, TESTER, Bridge, make_bridge, rules
 from tests.support import eventually
 from tests.wire import Wire
 
@@ -40,7 +40,7 @@ async def remote(wire: Wire, bridge: Bridge) -> AsyncIterator[Bridge]:
 
 def calls(remote: Bridge, task: str) -> list[Callable[[], Awaitable[Any]]]:
     return [
-        lambda: Reader(remote.gateway, Watches(remote.gateway), rules).read(task, OWNER),
+        lambda: Reader(remote.gateway, Watches(remote.gateway), rules).read(task, TESTER),
         lambda: remote.answer(task, "a"),
         lambda: remote.gateway.request_cancel(task, "p"),
         lambda: remote.gateway.check(),

@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from bridge.errors import TaskNotFound
 from bridge.reader import NO_WORKER, PAUSED
 from bridge.status import Live, Terminal
-from tests.gateway.conftest import DEADLINE, OWNER, Bridge, make_bridge
+from tests.gateway.conftest import DEADLINE, OWNER, TESTER, Bridge, make_bridge
 from tests.support import eventually
 from workflows.kit.contract import Principal, UpdateSignal
 
@@ -196,7 +196,7 @@ async def test_without_a_worker_a_view_from_before_an_answer_that_was_worked_in_
         await bridge.answer(task, "a")
         bridge.reader.acknowledged(task, ["a"])
         await bridge.settled(task)
-        await bridge.reader.check(task, OWNER)
+        await bridge.reader.check(task, TESTER)
     state = await bridge.read(task)
     assert isinstance(state, Live)
     assert (asked(state), state.questions_known, state.status_message) == (set(), False, NO_WORKER)
@@ -295,7 +295,7 @@ async def test_many_readers_on_two_replicas_get_exact_views(served: Bridge, repl
 async def test_a_failing_workflow_task_is_answered_from_the_snapshot_in_time(served: Bridge) -> None:
     task = await served.start("asker", {"rounds": [["a"]]})
     await served.parked(task, "a")
-    await served.gateway.signal_update(task, UpdateSignal(responses={"wedge": {}}))
+    await served.gateway.signal_update(task, UpdateSignal(responses={"wedge": {}}), tool="tool")
     state = await served.read(task)
     assert isinstance(state, Live)
     assert (asked(state), state.status_message) == ({"a"}, NO_WORKER)

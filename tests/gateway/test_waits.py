@@ -9,6 +9,7 @@ from typing import Any
 
 from bridge.envelope import Peer
 from bridge.exchange import Caller, Exchange
+from bridge.identity import Identity
 from bridge.status import Live
 from bridge.waits import Waits
 from tests.gateway.conftest import OWNER, Bridge
@@ -21,7 +22,7 @@ async def unsent(_message: Mapping[str, Any]) -> None:
 WAITING = Exchange(
     request_id=1,
     params={},
-    caller=Caller(owner=OWNER, channel="test", peer=Peer(version="2026-07-28", capabilities={})),
+    caller=Caller(identity=Identity(principal=OWNER), channel="test", peer=Peer(version="2026-07-28", capabilities={})),
     send=unsent,
 )
 

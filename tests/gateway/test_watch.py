@@ -14,6 +14,7 @@ from bridge.envelope import Peer
 from bridge.errors import TaskNotFound
 from bridge.exchange import Caller
 from bridge.follow import Moment
+from bridge.identity import Identity
 from bridge.status import Live, Terminal
 from bridge.tasks import Tasks
 from bridge.watch import LOOK_SECONDS
@@ -307,7 +308,9 @@ async def test_an_answer_is_checked_by_a_describe_even_where_memory_is_behind(
     monkeypatch.setattr(replica.watches, "seen", lambda _task_id: behind)
     await served.answer(task, "a")
     await served.parked(task, "b")
-    caller = Caller(owner=OWNER, channel="test", peer=Peer(version="2026-07-28", capabilities={}))
+    caller = Caller(
+        identity=Identity(principal=OWNER), channel="test", peer=Peer(version="2026-07-28", capabilities={})
+    )
     answer = {"b": {"action": "accept", "content": {"text": "yes"}}}
     assert await Tasks(replica.gateway, replica.reader).deliver(task, answer, caller)
     assert (await served.ended(task)).status == "completed"

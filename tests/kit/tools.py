@@ -13,7 +13,7 @@ from temporalio import activity, workflow
 from temporalio.exceptions import is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
-from workflows.kit import Declined, Form, JsonRpcError, Task, ToolError, tool
+from workflows.kit import NOT_OWNER, Approval, Declined, Form, JsonRpcError, Task, ToolError, group, tool
 
 
 class Nothing(BaseModel):
@@ -294,7 +294,7 @@ class OpenLoop(Task[Mode, dict[str, Any]]):
 
     async def execute(self, arguments: Mode) -> dict[str, Any]:
         state = self.state or Loop(index=0, answers=[])
-        question = asyncio.create_task(self.elicit("Stop now?", Confirm))
+        question = asyncio.create_task(self.elicit("Stop now?", Confirm, out_of_band=arguments.mode == "page"))
         while not question.done():
             await workflow.sleep(0.02)
             state = Loop(index=state.index + 1, answers=[])
@@ -370,5 +370,106 @@ class BeforeTwice(Task[Nothing, str]):
         return str((await self.elicit("Really?", Confirm, key="really")).confirm)
 
 
-TASKS = (Ask, End, Stop, Unwind, Looping, OpenLoop, SlowRollover, AnsweredRollover, DeepCheckpoint, Before, BeforeTwice)
-ACTIVITIES = (kit_step, kit_fail)
+ANSWERERS = {"not_owner": NOT_OWNER, "group": group("managers"), "anybody": None}
+
+
+@tool(name="kit_asks_others", description="Asks whom its mode says, and tells who answered.")
+class AskOthers(Task[Mode, dict[str, Any]]):
+    async def execute(self, arguments: Mode) -> dict[str, Any]:
+        await workflow.sleep(0.01)  # what is offered has come
+        form = await self.elicit("Sure?", Confirm, answered_by=ANSWERERS[arguments.mode], key="sure")
+        answer = self.answer_of("sure")
+        return {"confirm": form.confirm, "answer": answer, "unknown": self.answer_of("other")}
+
+
+@tool(name="kit_asks_others_each_way", description="Asks a choice and a raw question of others.")
+class AskOthersEachWay(Task[Mode, list[Any]]):
+    async def execute(self, arguments: Mode) -> list[Any]:
+        params = {"message": "Raw?", "requestedSchema": Confirm.requested_schema()}
+        chosen, raw = await asyncio.gather(
+            self.choose("Which?", {"a": "The first"}, answered_by=NOT_OWNER, key="choice"),
+            self.ask("elicitation/create", params, answered_by=group("managers"), key="raw"),
+        )
+        return [chosen, raw]
+
+
+@tool(name="kit_asks_others_for_long", description="Continues as new while somebody else is asked.")
+class AskOthersForLong(Task[Mode, dict[str, Any]]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> dict[str, Any]:
+        state = self.state or Loop(index=0, answers=[])
+        question = asyncio.create_task(self.elicit("Sure?", Confirm, answered_by=NOT_OWNER, key="sure"))
+        while not question.done():
+            await workflow.sleep(0.02)
+            state = Loop(index=state.index + 1, answers=[])
+            if not question.done():
+                await self.checkpoint(state)
+        return {"answer": self.answer_of("sure"), "steps": state.index}
+
+
+class Refund(BaseModel):
+    order: str
+    cents: int
+
+
+class Approvals(BaseModel):
+    approval: Approval | None = None
+    rounds: int = 0
+
+
+REFUND = Refund(order="A-17", cents=1250)
+OTHER = Refund(order="A-17", cents=9999)
+
+
+@activity.defn(name="kit_pay_back")
+async def kit_pay_back(refund: Refund, approval: Approval) -> str:
+    """The protected step."""
+    approval.check(refund)
+    return f"paid {refund.cents}"
+
+
+@tool(name="kit_approve", description="Pays back with an approval, in the way that its mode says.")
+class Approve(Task[Mode, dict[str, Any]]):
+    State = Approvals
+
+    async def execute(self, arguments: Mode) -> dict[str, Any]:
+        state = self.state or Approvals()
+        if state.approval is None:
+            deadline = timedelta(seconds=0.2) if arguments.mode == "deadline" else None
+            try:
+                state.approval = await self.approve("Pay back?", REFUND, key="refund", deadline=deadline)
+            except Declined as declined:
+                return {"declined": declined.note, "expired": declined.expired}
+            self.spend(state.approval, OTHER if arguments.mode == "changed" else REFUND)
+            while arguments.mode == "spent_after_rollover" and state.rounds < 40:
+                state.rounds += 1
+                await workflow.sleep(0.001)
+                await self.checkpoint(state)
+        if arguments.mode.startswith("spent"):
+            self.spend(state.approval, REFUND)
+        refund = OTHER if arguments.mode == "changed_in_the_activity" else REFUND
+        paid = await workflow.execute_activity(
+            kit_pay_back, args=[refund, state.approval], start_to_close_timeout=timedelta(seconds=10)
+        )
+        return {"paid": paid, "approval": state.approval}
+
+
+TASKS = (
+    Ask,
+    End,
+    Stop,
+    Unwind,
+    Looping,
+    OpenLoop,
+    SlowRollover,
+    AnsweredRollover,
+    DeepCheckpoint,
+    Before,
+    BeforeTwice,
+    AskOthers,
+    AskOthersEachWay,
+    AskOthersForLong,
+    Approve,
+)
+ACTIVITIES = (kit_step, kit_fail, kit_pay_back)

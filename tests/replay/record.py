@@ -1,4 +1,5 @@
-"""`python -m tests.replay.record`: record the histories of this folder anew, against a Temporal of its own.
+"""`python -m tests.replay.record [NAME…]`: record the histories of this folder anew, or those of the names alone,
+against a Temporal of its own.
 
 A recorded history is a promise to the tasks that were running when it was made; recording anew gives the promise up, so
 it is a deliberate act: only together with a change of the tools here, or to add a way of ending.
@@ -30,6 +31,7 @@ from workflows.kit.contract import (
     TASK_MEMO,
     UPDATE_SIGNAL,
     VIEW_QUERY,
+    Actor,
     Principal,
     TaskMemo,
     UpdateSignal,
@@ -56,9 +58,9 @@ async def questions(handle: Handle, count: int, without: frozenset[str] = frozen
     return await eventually(asked, what=f"{count} questions")
 
 
-async def respond(handle: Handle, responses: Mapping[str, Any]) -> None:
+async def respond(handle: Handle, responses: Mapping[str, Any], actor: Actor | None = None) -> None:
     """Send answers."""
-    await handle.signal(UPDATE_SIGNAL, UpdateSignal(responses=dict(responses)).to_json())
+    await handle.signal(UPDATE_SIGNAL, UpdateSignal(responses=dict(responses), actor=actor).to_json())
 
 
 async def ended(handle: Handle) -> None:
@@ -128,6 +130,22 @@ async def looped(handle: Handle) -> None:
     await ended(handle)
 
 
+async def approved(handle: Handle) -> None:
+    """Let the owner approve, which is ignored, and somebody else once the run has continued as new."""
+    owner, boss = (Actor(issuer="local", subject=subject, channel="http") for subject in ("local", "boss"))
+    (key,) = await questions(handle, 1)
+    await respond(handle, {key: accept(approve=True)}, owner)
+
+    async def continued() -> bool:
+        return (await handle.describe()).run_id != handle.first_execution_run_id
+
+    await eventually(continued, what="the next run")
+    await respond(handle, {key: accept(approve=True)}, owner)
+    await respond(handle, {key: accept(approve=True, note="fine")}, boss)
+    await respond(handle, {key: {"action": "decline"}}, boss)
+    await ended(handle)
+
+
 CLOSES: Final[Mapping[str, tuple[str, str, Drive, Mapping[str, Any]]]] = {
     "completed": ("replay_work", "", ended, {}),
     "failed": ("replay_work", "failed", ended, {}),
@@ -146,6 +164,7 @@ CLOSES: Final[Mapping[str, tuple[str, str, Drive, Mapping[str, Any]]]] = {
     "parked": ("replay_ask", "", parked, {}),
     "asked_before_handle": ("replay_before", "", before, {"answer_window_ms": 60_000}),
     "continued": ("replay_loop", "", looped, {"lifetime_ms": 3_600_000}),
+    "approved": ("replay_approve", "", approved, {}),
 }
 """By name: the tool, its way, who drives it to its end, and what its memo says."""
 
@@ -191,9 +210,11 @@ def portable(value: Any) -> Any:
 
 
 async def main() -> None:
-    """Record every way of ending."""
+    """Record every way of ending, or those that the command line names."""
+    names = sys.argv[1:] or list(CLOSES)
     for path in HISTORIES.glob("*.json"):
-        path.unlink()
+        if path.name.partition(".")[0] in names:
+            path.unlink()
     options = ["--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={SUGGEST_CONTINUE_AS_NEW}"]
     for attribute in SEARCH_ATTRIBUTES:
         options += ["--search-attribute", f"{attribute}=Keyword"]
@@ -212,7 +233,7 @@ async def main() -> None:
                 SandboxRestrictions.default.with_passthrough_modules("workflows.kit")
             ),
         ):
-            for name in CLOSES:
+            for name in names:
                 await record(client, name)
                 sys.stdout.write(f"recorded {name}\n")
 

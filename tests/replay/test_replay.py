@@ -51,6 +51,7 @@ ENDS: Final = {
     "parked": "open",
     "asked_before_handle": "completed",
     "continued": "continued_as_new",
+    "approved": "continued_as_new",
 }
 """How the first recorded run of each name ends."""
 

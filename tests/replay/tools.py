@@ -11,7 +11,7 @@ from temporalio import activity, workflow
 from temporalio.exceptions import is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
-from workflows.kit import Form, JsonRpcError, Task, ToolError, tool
+from workflows.kit import NOT_OWNER, Form, JsonRpcError, Task, ToolError, tool
 
 FORMS: dict[str, Any] = {"elicitation": {}}
 
@@ -123,5 +123,26 @@ class Loop(Task[Way, Any]):
         return {"texts": seen.texts, "stopped": aside.result().text}
 
 
-TASKS = (Work, Cancel, Ask, Before, Loop)
+class Rounds(BaseModel):
+    count: int
+
+
+@tool(name="replay_approve", description="Works on while somebody else is asked for an approval.")
+class Approve(Task[Way, Any]):
+    State = Rounds
+
+    async def execute(self, arguments: Way) -> Any:
+        state, payment = self.state or Rounds(count=0), {"cents": 1250}
+        asked = asyncio.create_task(self.approve("Pay?", payment, answered_by=NOT_OWNER, key="approval"))
+        while not asked.done():
+            await workflow.sleep(0.05)
+            state.count += 1
+            if not asked.done():
+                await self.checkpoint(state)
+        approval = asked.result()
+        self.spend(approval, payment)
+        return {"text": await run_step("paid"), "approval": approval, "answer": self.answer_of("approval")}
+
+
+TASKS = (Work, Cancel, Ask, Before, Loop, Approve)
 ACTIVITIES = (step, deaf_step)

@@ -25,7 +25,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from tests.cases.stack import Process, running_stack
+from tests.cases.stack import UNLIMITED, Process, running_stack
 from tests.soak.gauges import Sample, Trend, sample, trends
 from tests.soak.load import Plan, Tally, drive
 
@@ -72,7 +72,7 @@ async def measure(tasks: int, minutes: float, rate: float, console: Console) -> 
     """Both parts, on a stack of their own. Raises TimeoutError when they take far longer than planned."""
     async with AsyncExitStack() as stack, asyncio.timeout(minutes * 60 + MARGIN_SECONDS):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        temporal = await stack.enter_async_context(running_stack(folder))
+        temporal = await stack.enter_async_context(running_stack(folder, settings=UNLIMITED))
         worker, bridge = await temporal.worker(TOOLS), await temporal.bridge(TOOLS)
         burst, soak = Tally(), Tally()
         at_once = Plan(

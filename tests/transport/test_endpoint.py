@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from bridge.auth import LOCAL_OWNER, static_bearer
+from bridge.auth import static_bearer
 from bridge.envelope import SERVED_VERSIONS
 from bridge.http import HttpSettings
+from bridge.identity import LOCAL
 from tests.transport.toy import META, VERSION, Served, call, discover, get_task, rpc, serving
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -301,14 +302,14 @@ async def test_a_message_that_names_no_revision_is_told_what_is_spoken(served: S
 
 async def test_an_extension_method_reaches_its_handler_with_the_owner(served: Served) -> None:
     result = (await served.post(get_task("T"))).json["result"]
-    assert (result["taskId"], result["owner"]) == ("T", LOCAL_OWNER.subject)
+    assert (result["taskId"], result["owner"]) == ("T", LOCAL.principal.subject)
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "toy"
 
 
 async def test_handlers_see_the_exchange(served: Served) -> None:
     await served.post(call("echo", progress="p"))
     exchange = served.toy.exchanges[0]
-    assert (exchange.owner, exchange.caller.channel, exchange.progress_token) == (LOCAL_OWNER, "http", "p")
+    assert (exchange.owner, exchange.caller.channel, exchange.progress_token) == (LOCAL.principal, "http", "p")
     assert exchange.peer.capabilities == META["io.modelcontextprotocol/clientCapabilities"]
 
 

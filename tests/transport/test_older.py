@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from bridge.auth import LOCAL_OWNER
+from bridge.answering import MayNotAnswer
 from bridge.envelope import SERVED_VERSIONS
 from bridge.errors import EngineUnavailable, TaskNotFound, TooLarge
+from bridge.identity import LOCAL
 from bridge.seal import Seal
 from tests.transport.toy import META, QUESTIONS, SESSIONS, Response, Served, eventually, rpc
 from workflows.kit.contract import Principal
@@ -41,7 +42,7 @@ async def session(served: Served, version: str = "2025-11-25", **capabilities: A
     return older(version, **{"Mcp-Session-Id": response.headers["mcp-session-id"]})
 
 
-def question(method: str = "elicitation/create", seal: Seal = QUESTIONS, owner: Principal = LOCAL_OWNER) -> str:
+def question(method: str = "elicitation/create", seal: Seal = QUESTIONS, owner: Principal = LOCAL.principal) -> str:
     return seal.seal({"task": "task-1", "key": "k", "method": method}, owner)
 
 
@@ -135,11 +136,11 @@ def tampered(token: str) -> str:
     [
         "x",
         "",
-        tampered(SESSIONS.seal(CLAIMS, LOCAL_OWNER)),
+        tampered(SESSIONS.seal(CLAIMS, LOCAL.principal)),
         SESSIONS.seal(CLAIMS, Principal(issuer="i", subject="x")),
-        Seal(["s" * 32], "session", timedelta(seconds=-1)).seal({"version": "2025-11-25"}, LOCAL_OWNER),
-        Seal(["t" * 32], "session", timedelta(hours=1)).seal({"version": "2025-11-25"}, LOCAL_OWNER),
-        QUESTIONS.seal(CLAIMS, LOCAL_OWNER),
+        Seal(["s" * 32], "session", timedelta(seconds=-1)).seal({"version": "2025-11-25"}, LOCAL.principal),
+        Seal(["t" * 32], "session", timedelta(hours=1)).seal({"version": "2025-11-25"}, LOCAL.principal),
+        QUESTIONS.seal(CLAIMS, LOCAL.principal),
     ],
     ids=["junk", "empty", "tampered", "another owner's", "expired", "unknown key", "another purpose"],
 )
@@ -251,6 +252,15 @@ async def test_an_answer_that_cannot_be_used_counts_as_cancel(served: Served, fa
     served.toy.unusable = failure
     assert (await served.post(answer(question()), BARE)).error == (400, -32602, "absent")
     assert served.toy.delivered == [("task-1", {"k": {"action": "cancel"}}, "http")]
+
+
+async def test_an_answer_that_is_somebody_elses_to_give_is_refused_and_cancels_nothing(served: Served) -> None:
+    served.toy.unusable = MayNotAnswer("k", "a member of the group managers")
+    assert (await served.post(answer(question()), BARE)).error == (400, -32602, "absent")
+    served.toy.deliveries_fail = served.toy.unusable
+    refusal = {"error": {"code": -1, "message": "no"}}
+    assert (await served.post(answer(question(), **refusal), BARE)).status == 202
+    assert served.toy.delivered == []
 
 
 async def test_an_answer_that_is_no_object_counts_as_cancel(served: Served) -> None:

@@ -17,11 +17,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ListToolsResult, RequestParams, Tool
 from pydantic import Field
 
-from bridge.auth import Authenticator, no_authentication
+from bridge.auth import no_authentication
+from bridge.connections import Runner
 from bridge.exchange import Caller, Exchange
 from bridge.http import SERVER_OPTIONS, HttpSettings, mount_mcp
+from bridge.identity import Authenticator, Identity
 from bridge.jsonrpc import RequestId
 from bridge.older import OlderRevisions
+from bridge.scopes import ToolScopes
 from bridge.seal import Seal
 from workflows.kit.contract import Principal
 
@@ -97,7 +100,7 @@ class Toy:
             server_info={"name": "toy", "version": "1"},
         )
 
-    async def asks(self, _task_id: str, _key: str, _owner: Principal) -> bool:
+    async def asks(self, _task_id: str, _key: str, _identity: Identity) -> bool:
         return self.open
 
     async def deliver(self, task_id: str, responses: Mapping[str, Any], caller: Caller) -> bool:
@@ -219,13 +222,26 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    settings: HttpSettings | None = None, authenticate: Authenticator = no_authentication, **options: Any
+    settings: HttpSettings | None = None,
+    authenticate: Authenticator = no_authentication,
+    *,
+    tool_scopes: ToolScopes = lambda _name: (),
+    resource_metadata: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[Served]:
     """The toy server on a free loopback port."""
     toy = Toy()
     app = web.Application()
-    mount_mcp(app, toy.server(), toy.older(), settings or HttpSettings(), authenticate)
-    runner = web.AppRunner(app, access_log=None, **(SERVER_OPTIONS | options))
+    mount_mcp(
+        app,
+        toy.server(),
+        toy.older(),
+        settings or HttpSettings(),
+        authenticate,
+        tool_scopes=tool_scopes,
+        resource_metadata=resource_metadata,
+    )
+    runner = Runner(app, access_log=None, **(SERVER_OPTIONS | options))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

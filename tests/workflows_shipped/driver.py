@@ -19,11 +19,15 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
 
 from tests.support import eventually
-from workflows.kit.contract import TASK_MEMO, UPDATE_SIGNAL, VIEW_QUERY, Principal, TaskMemo, UpdateSignal
+from workflows.kit.contract import TASK_MEMO, UPDATE_SIGNAL, VIEW_QUERY, Actor, Principal, TaskMemo, UpdateSignal
 
 HISTORIES: Final = Path(__file__).parent / "histories"
 RECORD: Final = "RECORD_HISTORIES"
 """Set to 1, every test that names its history writes it: the histories that the replay tests read."""
+
+OWNER: Final = Principal(issuer="local", subject="tester")
+TESTER: Final = Actor(issuer="local", subject="tester", channel="http")
+"""The owner of every task, who answers what does not say who may."""
 
 
 class Run:
@@ -52,13 +56,14 @@ class Run:
         ((key, params),) = (await self.questions(other_than=other_than)).items()
         return key, params
 
-    async def respond(self, responses: dict[str, Any]) -> None:
+    async def respond(self, responses: dict[str, Any], actor: Actor = TESTER) -> None:
         """Send raw answers."""
-        await self.handle.signal(UPDATE_SIGNAL, UpdateSignal(responses=responses).to_json())
+        signal = UpdateSignal(responses=responses, actor=actor, at=datetime.now(UTC))
+        await self.handle.signal(UPDATE_SIGNAL, signal.to_json())
 
-    async def accept(self, key: str, **content: Any) -> None:
+    async def accept(self, key: str, actor: Actor = TESTER, **content: Any) -> None:
         """Answer one question."""
-        await self.respond({key: {"action": "accept", "content": content}})
+        await self.respond({key: {"action": "accept", "content": content}}, actor)
 
     async def choose(self, label: str, *, other_than: str = "") -> str:
         """Answer the open question with the option whose label starts so; returns the question's key."""
@@ -131,17 +136,18 @@ class Driver:
         self.client = client
         self.queue = queue
 
-    async def start(self, tool: str, arguments: BaseModel) -> Run:
-        """Start a task that holds a handle, for a client that can be asked."""
-        memo = TaskMemo(
-            tool=tool,
-            owner=Principal(issuer="local", subject="tester"),
-            arguments_digest="0",
-            created_at=datetime.now(UTC),
-            era="2026-07-28",
-            client_capabilities={"elicitation": {}},
-            delivery="task",
-        )
+    async def start(self, tool: str, arguments: BaseModel, **changes: Any) -> Run:
+        """Start a task that holds a handle, for a client that can be asked; `changes` are of its memo."""
+        fields: dict[str, Any] = {
+            "tool": tool,
+            "owner": OWNER,
+            "arguments_digest": "0",
+            "created_at": datetime.now(UTC),
+            "era": "2026-07-28",
+            "client_capabilities": {"elicitation": {}},
+            "delivery": "task",
+        }
+        memo = TaskMemo(**fields | changes)
         handle = await self.client.start_workflow(
             tool,
             arguments.model_dump(mode="json"),

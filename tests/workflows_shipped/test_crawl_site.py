@@ -10,13 +10,16 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from activities.sealed_answers import KEYS_VARIABLE
 from activities.secret_store import FILE_VARIABLE
 from activities.web import ALLOW_PRIVATE_VARIABLE
+from bridge.dev_keys import answer_public_key, new_answer_key
+from bridge.pages.sealing import Sealer
 from tests.activities.test_crawl_site import write_secrets
 from tests.workflows_shipped.conftest import Handler, Serve
-from tests.workflows_shipped.driver import Driver, Run
+from tests.workflows_shipped.driver import TESTER, Driver, Run
 from workflows.crawl_site import CrawlArgs
-from workflows.kit.contract import TOOL_ERROR
+from workflows.kit.contract import TOOL_ERROR, Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -118,6 +121,68 @@ async def test_a_skipped_login_page_is_told(driver: Driver, members: str, label:
     result = await run.result(record=f"crawl_site.skipped_{label.split()[1]}")
     assert (result["fetched"], result["skipped"]) == (2, 1)
     assert result["problems"] == [{"url": f"{members}members/1", "reason": "needs a login"}]
+
+
+PRIVATE = new_answer_key()
+OPENS_PAGES: dict[str, Any] = {
+    "pages": Pages(url="https://mcp.example/pages", seals=True),
+    "client_capabilities": {"elicitation": {"form": {}, "url": {}}},
+}
+
+
+async def entered(run: Run, password: str, *, other_than: str = "") -> str:
+    """Choose to enter something, and enter it as the page would; returns the last key."""
+    asked = await run.choose("Enter a user name", other_than=other_than)
+    key, params = await run.question(other_than=asked)
+    assert params["mode"] == "url" and params["url"] == f"https://mcp.example/pages/{run.handle.id}/{key}"
+    await run.respond({key: {"action": "accept"}})
+    content = {"username": "", "password": password}
+    sealed = Sealer(answer_public_key(PRIVATE)).seal(content, run.handle.id, key)
+    await run.respond({key: {"action": "accept", "sealed": sealed}}, TESTER.model_copy(update={"channel": "page"}))
+    return key
+
+
+async def test_what_was_entered_opens_the_members_pages_and_is_nowhere(
+    driver: Driver, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused at first, and asked for again."""
+    monkeypatch.setenv(KEYS_VARIABLE, PRIVATE.get_secret_value())
+    arguments = CrawlArgs(url=await serve(site(MEMBERS)), delay_ms=0)
+    run = await driver.start("crawl_site", arguments, **OPENS_PAGES)
+    first = await entered(run, "wr0ng-s3cret")
+    _, params = await run.question(other_than=first)
+    assert "What was entered was refused." in params["message"]
+    await entered(run, "s3cret-wiki", other_than=first)
+    assert (await run.result(record="crawl_site.entered"))["fetched"] == 4
+    assert "s3cret" not in await run.history()
+
+
+async def test_entering_may_be_declined(driver: Driver, serve: Serve) -> None:
+    arguments = CrawlArgs(url=await serve(site(MEMBERS)), delay_ms=0)
+    run = await driver.start("crawl_site", arguments, **OPENS_PAGES)
+    asked = await run.choose("Enter a user name")
+    key, _ = await run.question(other_than=asked)
+    await run.respond({key: {"action": "decline"}})
+    assert (await run.result(record="crawl_site.not_entered"))["skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    "memo",
+    [
+        {"client_capabilities": OPENS_PAGES["client_capabilities"]},
+        {"pages": OPENS_PAGES["pages"]},
+        OPENS_PAGES | {"pages": Pages(url="https://mcp.example/pages")},
+    ],
+    ids=["no pages", "a client without URLs", "no key to seal with"],
+)
+async def test_entering_is_offered_only_where_it_can_be_done(
+    driver: Driver, serve: Serve, memo: dict[str, Any]
+) -> None:
+    run = await driver.start("crawl_site", CrawlArgs(url=await serve(site(MEMBERS)), delay_ms=0), **memo)
+    _, params = await run.question()
+    assert "Enter" not in str(params["requestedSchema"])
+    await run.choose("Stop here")
+    await run.result()
 
 
 async def test_a_stopped_crawl_tells_what_it_found(driver: Driver, members: str) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from activities.deploy_release import ROOT_VARIABLE
+from activities.deploy_release import APPROVERS_VARIABLE, ROOT_VARIABLE
 from tests.activities.test_deploy_release import live, make_application
 from tests.workflows_shipped.conftest import Serve
-from tests.workflows_shipped.driver import Driver, Run
+from tests.workflows_shipped.driver import TESTER, Driver, Run
 from workflows.deploy_release import DeployArgs
-from workflows.kit.contract import JSONRPC_ERROR, TOOL_ERROR
+from workflows.kit import Approval
+from workflows.kit.approvals import digest_of
+from workflows.kit.contract import JSONRPC_ERROR, TOOL_ERROR, Actor
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -77,6 +81,57 @@ async def test_an_approved_release_that_is_well_is_live(shop: Shop) -> None:
     result = await (await shop.deploy_approved()).result(record="deploy_release.deployed")
     assert (result["outcome"], result["switched"], result["live"], result["note"]) == ("deployed", True, "2", "go")
     assert shop.live == "2"
+
+
+BOSS: Final = Actor(issuer="local", subject="boss", client="desk", channel="page", groups=["release-managers"])
+
+
+async def test_the_result_says_who_approved_what_and_when(shop: Shop) -> None:
+    shop.health.be(200)
+    result = await (await shop.deploy_approved()).result()
+    approval = Approval.model_validate(result["approval"])
+    assert approval.digest == digest_of({"application": "shop", "release": "2", "plan": result["plan_digest"]})
+    assert (approval.by, approval.note) == (TESTER, "go")
+    assert timedelta(0) < datetime.now(UTC) - approval.at < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("rule", ["group:release-managers", "not-owner"])
+async def test_where_somebody_else_approves_the_owner_does_not(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    monkeypatch.setenv(APPROVERS_VARIABLE, rule)
+    shop.health.be(200)
+    run = await shop.deploy()
+    await run.question()
+    await run.accept("approval", approve=True, note="mine")
+    await run.respond({"approval": {"action": "decline"}})
+    await run.question()
+    assert shop.live == "1"
+    await run.accept("approval", BOSS, approve=True, note="theirs")
+    result = await run.result(record=f"deploy_release.approved_{rule.partition(':')[0].replace('-', '_')}")
+    assert (result["outcome"], result["note"], result["approval"]["by"]["subject"]) == ("deployed", "theirs", "boss")
+    assert shop.live == "2"
+
+
+async def test_a_rule_that_changes_after_the_approval_stops_the_switch(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await shop.deploy()
+    await run.question()
+    monkeypatch.setenv(APPROVERS_VARIABLE, "not-owner")
+    await run.accept("approval", approve=True)
+    failure = await run.failure(record="deploy_release.rule_changed")
+    assert failure.type == TOOL_ERROR
+    assert "Nothing was switched" in failure.message
+    assert shop.live == "1"
+
+
+async def test_the_reason_of_who_does_not_approve_is_in_the_result(shop: Shop) -> None:
+    run = await shop.deploy()
+    await run.question()
+    await run.accept("approval", approve=False, note="not on a Friday")
+    result = await run.result(record="deploy_release.refused_with_a_reason")
+    assert (result["outcome"], result["note"], result["approval"]) == ("declined", "not on a Friday", None)
 
 
 async def test_the_question_shows_what_would_change_and_the_plans_digest(shop: Shop) -> None:

@@ -3,9 +3,28 @@
 Relative imports only, so that a team can vendor it under any name of its own.
 """
 
+from .answerers import NOT_OWNER, group
+from .approvals import Approval
 from .declaration import Declaration, tool
-from .errors import Declined, JsonRpcError, ToolError
+from .delegates import Delegates
+from .errors import Declined, JsonRpcError, ToolError, Unapproved
 from .forms import Form
+from .sealed import SealedAnswer, SecretForm
 from .task import Task
 
-__all__ = ["Declaration", "Declined", "Form", "JsonRpcError", "Task", "ToolError", "tool"]
+__all__ = [
+    "NOT_OWNER",
+    "Approval",
+    "Declaration",
+    "Declined",
+    "Delegates",
+    "Form",
+    "JsonRpcError",
+    "SealedAnswer",
+    "SecretForm",
+    "Task",
+    "ToolError",
+    "Unapproved",
+    "group",
+    "tool",
+]

@@ -64,6 +64,9 @@ MAX_MESSAGE_CHARS: Final = 8_000
 Temporal.
 """
 
+PAGE_CHANNEL: Final = "page"
+"""The channel of an `Actor` who answered on a page of the bridge, out of band."""
+
 LiveStatus = Literal["working", "input_required"]
 
 
@@ -96,6 +99,15 @@ class Principal(Wire):
         return f"{self.issuer}\0{self.subject}"
 
 
+class Pages(Wire):
+    """The bridge's pages for answers out of band: the URL under which each question has its own, at
+    `{url}/{task id}/{key}`, and whether what is entered there can be sealed for the worker.
+    """
+
+    url: str
+    seals: bool | None = None
+
+
 class TaskMemo(Wire):
     """What is known when a run starts. Never tokens or secrets: a memo is readable by everybody who may list workflows.
 
@@ -117,6 +129,7 @@ class TaskMemo(Wire):
     answer_window_ms: int | None = None
     handle_awaited: bool | None = None
     poll_interval_ms: int | None = None
+    pages: Pages | None = None
 
 
 class Progress(Wire):
@@ -135,11 +148,31 @@ def progress_report(progress: float, total: float | None, message: str | None) -
     return Progress(progress=progress, total=known_total, message=None if message is None else cut(message, 1_000))
 
 
+class Answerer(Wire):
+    """Who may answer a question: anybody but the task's owner (`who` is `not_owner`), or a member of `group` (`who` is
+    `group`). A `who` that a reader does not know means that nobody may.
+    """
+
+    who: str
+    group: str | None = None
+
+
+class PageForm(Wire):
+    """What the bridge's page asks for a question in URL mode: `form` is a schema as a form's `requestedSchema` is one,
+    whose secret properties say `writeOnly`. With `sealed` the answer goes sealed to the worker.
+    """
+
+    form: dict[str, Any]
+    sealed: bool | None = None
+
+
 class TaskView(Wire):
     """What a live task looks like now; the query's answer and, while nothing runs, the memo's snapshot.
 
     `changed_at` moves with `status` and `input_requests` only. `phase` is set while no handle may be given yet.
-    `progress` holds the latest reports, oldest first, for a caller that waits for them.
+    `progress` holds the latest reports, oldest first, for a caller that waits for them. `answerers` says, by key, who
+    may answer a question; one that is not there may be answered by whoever may answer for the task. `page_forms`, by
+    key, are for questions in URL mode that are answered on a page of the bridge, and by no client.
     """
 
     v: Literal[1] = 1
@@ -147,6 +180,8 @@ class TaskView(Wire):
     phase: Literal["before_handle"] | None = None
     status_message: str | None = None
     input_requests: dict[str, dict[str, Any]] | None = None
+    answerers: dict[str, Answerer] | None = None
+    page_forms: dict[str, PageForm] | None = None
     poll_interval_ms: int | None = None
     progress: list[Progress] | None = None
     changed_at: datetime
@@ -160,13 +195,17 @@ class OmittedView(Wire):
 
 
 class Actor(Principal):
-    """Who answered, and over which channel (`http`, `stdio`, …)."""
+    """Who answered, and over which channel (`http`, `stdio`, `page`). `groups` are those of theirs that the task's open
+    questions name, and no others.
+    """
 
     channel: str
+    groups: list[str] | None = None
 
 
 class UpdateSignal(Wire):
-    """Answers by key. The first answer to a key wins; unknown and answered keys are ignored.
+    """Answers by key. The first answer to a key wins; unknown and answered keys are ignored, and so is an answer of an
+    `actor` who may not give it.
 
     With `offered`, answers to questions that are not asked yet are kept for the first question of that name (core MRTR:
     a call may bring its answers along). `handle` says that the caller is being given the task's handle.

@@ -6,7 +6,7 @@ The workflow type is the tool's name. What cannot work is refused here, at impor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_or
 from pydantic import BaseModel, TypeAdapter
 from temporalio import workflow
 
+from .delegates import NOBODY, Delegates
+
 if TYPE_CHECKING:
     from .task import Task
 
 TaskMode = Literal["never", "optional", "required"]
 
 DEFAULT_POLL_INTERVAL: Final = timedelta(seconds=1)
+
+SCOPE: Final = r"^[!#-\[\]-~]+$"
+"""One scope, as OAuth writes it (RFC 6749, scope-token)."""
 
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,128}")
 
@@ -45,6 +50,8 @@ class Declaration:
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     asks_before_handle: bool
+    scopes: tuple[str, ...]
+    delegates: Delegates
     arguments: TypeAdapter[Any] = field(repr=False, compare=False)
 
 
@@ -63,6 +70,8 @@ def tool(
     client_capabilities: Mapping[str, Any] | None = None,
     declared_errors: tuple[str, ...] = (),
     input_schema: Mapping[str, Any] | None = None,
+    scopes: Sequence[str] = (),
+    delegates: Delegates = NOBODY,
 ) -> Callable[[TaskT], TaskT]:
     """Declare a tool: a class decorator for `Task[Arguments, Result]` subclasses.
 
@@ -84,6 +93,9 @@ def tool(
             (-32021).
         declared_errors: Temporal failure types of this tool's activities whose messages the model may read.
         input_schema: JSON Schema of the arguments, instead of the one derived from the arguments' type.
+        scopes: OAuth scopes that a caller must have beside `tasks:call`, each as the authorization server writes it.
+            Who lacks one is refused (HTTP 403), and is not shown the tool.
+        delegates: Groups whose members may read, answer or cancel its tasks beside their owners.
 
     Raises:
         TypeError, ValueError: The declaration cannot work; the message says which tool and why.
@@ -92,6 +104,8 @@ def tool(
     def declare(cls: TaskT) -> TaskT:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{cls.__name__}: a tool's name must have 1 to 128 visible characters")
+        if isinstance(scopes, str) or not all(re.fullmatch(SCOPE, scope) for scope in scopes):
+            raise ValueError(f"{cls.__name__}: scopes must be OAuth scopes, without blanks or quotation marks")
         arguments, result = type_arguments(cls)
         adapter: TypeAdapter[Any] = TypeAdapter(arguments)
         cls.declaration = Declaration(
@@ -110,6 +124,8 @@ def tool(
             input_schema=input_schema or _input_schema(cls.__name__, adapter),
             output_schema=_output_schema(result),
             asks_before_handle=cls.overrides_before_handle(),
+            scopes=tuple(scopes),
+            delegates=delegates,
             arguments=adapter,
         )
 

@@ -2,7 +2,8 @@
 
     ApplicationError
     ├── ToolError       the model is told: the task is `completed`, its result has `isError: true`
-    │   └── Declined    a person declined, cancelled or did not answer in time
+    │   ├── Declined    a person declined, cancelled or did not answer in time
+    │   └── Unapproved  an approval does not cover what was about to be done
     └── JsonRpcError    the call itself failed: the task is `failed` with exactly this JSON-RPC error
 
 Both are Temporal application failures, so they may be raised in workflows and in activities alike, and never retried
@@ -36,12 +37,14 @@ class Declined(ToolError):
     """A question that got no acceptance.
 
     `action` is what was answered, `decline` or `cancel`; `expired` is true when nobody answered before the deadline.
+    `note` is what a person who did not approve said about it.
     """
 
-    def __init__(self, action: Literal["decline", "cancel"], *, expired: bool = False) -> None:
+    def __init__(self, action: Literal["decline", "cancel"], *, expired: bool = False, note: str = "") -> None:
         """Build the failure; see the class."""
         self.action = action
         self.expired = expired
+        self.note = note
         if expired:
             message = "Nobody answered the question in time."
         elif action == "decline":
@@ -49,6 +52,12 @@ class Declined(ToolError):
         else:
             message = "The question was cancelled."
         super().__init__(message)
+
+
+class Unapproved(ToolError):
+    """An approval that is for something else, or was used before. Raise it before the side effect; say what was, or
+    was not, done.
+    """
 
 
 class JsonRpcError(ApplicationError):

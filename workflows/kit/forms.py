@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
@@ -34,6 +34,7 @@ _FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 _MAX_EMAIL_CHARS: Final = 320
 _MAX_EXACT_INTEGER: Final = 2**53
 _MAX_SHOWN_OPTIONS_CHARS: Final = 300
+_MAX_SHOWN_NAME_CHARS: Final = 100
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
@@ -53,16 +54,27 @@ class Form(BaseModel):
     @classmethod
     def requested_schema(cls) -> dict[str, Any]:
         """The `requestedSchema` of this form: `{type: "object", properties, required?}`."""
-        schema = cls.model_json_schema(by_alias=True)
-        definitions = schema.get("$defs", {})
-        properties = {
-            name: _primitive(cls.__name__, name, _inlined(prop, definitions))
-            for name, prop in schema.get("properties", {}).items()
-        }
-        requested: dict[str, Any] = {"type": "object", "properties": properties}
-        if schema.get("required"):
-            requested["required"] = schema["required"]
-        return requested
+        return form_schema(cls)
+
+
+def form_schema(form: type[BaseModel], secret: Collection[str] = ()) -> dict[str, Any]:
+    """The schema of a form whose fields `secret` are texts of which pydantic says more than MCP's schemas have.
+
+    Raises:
+        TypeError: A field is none that a form can have.
+    """
+    schema = form.model_json_schema(by_alias=True)
+    definitions = schema.get("$defs", {})
+    properties = dict[str, dict[str, Any]]()
+    for name, prop in schema.get("properties", {}).items():
+        plain = _inlined(prop, definitions)
+        if name in secret:
+            plain = {keyword: value for keyword, value in plain.items() if keyword not in {"format", "writeOnly"}}
+        properties[name] = _primitive(form.__name__, name, plain)
+    requested: dict[str, Any] = {"type": "object", "properties": properties}
+    if schema.get("required"):
+        requested["required"] = schema["required"]
+    return requested
 
 
 def choice_schema(options: Mapping[str, str], *, title: str) -> dict[str, Any]:
@@ -100,7 +112,7 @@ def content_problem(schema: Mapping[str, Any], content: object) -> str | None:
             return f"{name}: is required"
     for name, value in content.items():
         if name not in properties:
-            return f"{name}: is not part of the form"
+            return f"{cut(name, _MAX_SHOWN_NAME_CHARS)}: is not part of the form"
         if problem := _value_problem(properties[name], value):
             return f"{name}: {problem}"
     return None

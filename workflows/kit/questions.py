@@ -2,7 +2,7 @@
 
 Pure state, no Temporal: the base class feeds it signals and publishes what it shows. Invariants (Tasks extension,
 "Input"): a key is used once in a task's life; the first acceptable answer to an open key wins; everything else is
-ignored.
+ignored, and uses up nothing. Acceptable is what fits, and comes from somebody who may answer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from .contract import Wire, cut
+from .answerers import Answer, may_answer
+from .contract import Actor, Answerer, PageForm, Principal, Wire, cut
 from .forms import check_schema, content_problem
+from .pages import page_problem
 
 ELICITATION: Final = "elicitation/create"
 SAMPLING: Final = "sampling/createMessage"
@@ -64,6 +66,18 @@ def response_problem(request: Mapping[str, Any], response: object) -> str | None
     if method == ROOTS and not isinstance(response.get("roots"), list):
         return "the answer needs a list of roots"
     return None
+
+
+def answer_problem(
+    request: Mapping[str, Any], page: PageForm | None, response: object, actor: Actor | None
+) -> str | None:
+    """The same for an answer by `actor`, where `page` is what the bridge's page asks for the question, if it is one of
+    those.
+    """
+    problem = response_problem(request, response)
+    if problem is not None or page is None or not isinstance(response, Mapping):
+        return problem
+    return page_problem(page, response, actor)
 
 
 def _elicitation_problem(params: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
@@ -136,66 +150,126 @@ class CarriedQuestion(Wire):
     key: str
     name: str | None = None
     request: dict[str, Any]
+    answerer: Answerer | None = None
+    page: PageForm | None = None
     asked_at: datetime | None = None
     answer: dict[str, Any] | None = None
+    provenance: Answer | None = None
+
+
+@dataclass(frozen=True)
+class Giver:
+    """Who sent a signal with answers, and when."""
+
+    by: Actor | None
+    at: datetime
 
 
 @dataclass(eq=False)
 class Question:
-    """One question; `answered` resolves with the raw response, or with None when its deadline passed."""
+    """One question; `answered` resolves with the raw response, or with None when its deadline passed. `provenance` says
+    whose response it is.
+    """
 
     key: str
     name: str | None
     request: dict[str, Any]
+    answerer: Answerer | None
+    page: PageForm | None
     asked_at: datetime
     answered: asyncio.Future[dict[str, Any] | None]
+    provenance: Answer | None = None
+
+
+@dataclass
+class Delivered:
+    """What became of a signal's answers: whether an outstanding question was answered, and the keys of the questions
+    whose answers were not the actor's to give.
+    """
+
+    changed: bool = False
+    refused: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Questions:
-    """All questions of a task. `new_key` makes a unique suffix, from the workflow's seeded randomness."""
+    """All questions of a task. `new_key` makes a unique suffix, from the workflow's seeded randomness; `page_url` says
+    where the page of a key is.
+    """
 
+    owner: Principal | None
     new_key: Callable[[], str]
     new_future: Callable[[], asyncio.Future[dict[str, Any] | None]]
+    page_url: Callable[[str], str] = lambda key: key
     names: set[str] = field(default_factory=set)
     _open: dict[str, Question] = field(default_factory=dict)
     _carried: list[CarriedQuestion] = field(default_factory=list)
     offers: dict[str, Any] = field(default_factory=dict)
+    offered_by: dict[str, Answer] = field(default_factory=dict)
 
     def outstanding(self) -> dict[str, dict[str, Any]]:
         """Every question without an answer, by key, in the order asked."""
-        carried = {question.key: question.request for question in self._carried if question.answer is None}
-        asked = {key: question.request for key, question in self._open.items() if not question.answered.done()}
-        return carried | asked
+        return {question.key: question.request for question in self._outstanding()}
 
-    def ask(self, name: str | None, request: dict[str, Any], now: datetime) -> Question:
-        """Open a question, or take up the same one that was open before the run continued as new."""
+    def answerers(self) -> dict[str, Answerer]:
+        """Who may answer them, of those that say it."""
+        return {question.key: question.answerer for question in self._outstanding() if question.answerer is not None}
+
+    def page_forms(self) -> dict[str, PageForm]:
+        """What the bridge's pages ask for them, of those that have one."""
+        return {question.key: question.page for question in self._outstanding() if question.page is not None}
+
+    def ask(
+        self,
+        name: str | None,
+        request: dict[str, Any],
+        now: datetime,
+        answerer: Answerer | None = None,
+        page: PageForm | None = None,
+    ) -> Question:
+        """Open a question, or take up the same one that was open before the run continued as new. The address of a
+        question with a `page` is put in here, because it has the key in it.
+        """
         for carried in self._carried:
-            if carried.name == name and carried.request == request:
+            again = self._addressed(request, carried.key, page)
+            if (carried.name, carried.request, carried.answerer, carried.page) == (name, again, answerer, page):
                 self._carried.remove(carried)
-                return self._opened(carried.key, name, request, carried.asked_at or now, carried.answer)
+                question = self._opened(carried.key, name, request, answerer, page, carried.asked_at or now)
+                if carried.answer is not None:
+                    question.provenance = carried.provenance
+                    question.answered.set_result(carried.answer)
+                return question
         if name is None:
-            return self._opened(f"q-{self.new_key()}", None, request, now)
+            return self._opened(f"q-{self.new_key()}", None, request, answerer, page, now)
         if name in self.names:
-            return self._opened(f"{name}-{self.new_key()}", name, request, now)
+            return self._opened(f"{name}-{self.new_key()}", name, request, answerer, page, now)
         self.names.add(name)
-        offer = self.offers.pop(name, None)
-        acceptable = offer is not None and response_problem(request, offer) is None
-        return self._opened(name, name, request, now, offer if acceptable else None)
+        question = self._opened(name, name, request, answerer, page, now)
+        offer, offered_by = self.offers.pop(name, None), self.offered_by.pop(name, None)
+        if offer is not None and may_answer(answerer, self.owner, offered_by.by if offered_by else None):
+            self._answer(question, offer, offered_by)
+        return question
 
     def close(self, question: Question) -> None:
         """Forget a question that was read, or whose asker went away."""
         self._open.pop(question.key, None)
 
-    def deliver(self, responses: Mapping[str, Any], *, offered: bool) -> bool:
-        """Take answers; returns whether an outstanding question was answered. Never raises, whatever the values are."""
-        changed = False
+    def deliver(self, responses: Mapping[str, Any], giver: Giver, *, offered: bool) -> Delivered:
+        """Take answers. Never raises, whatever the values are."""
+        delivered = Delivered()
         for key, response in responses.items():
-            if key in self._open:
-                changed |= self._answer(self._open[key], response)
-            elif not self._answer_carried(key, response) and offered and key not in self.names:
-                self.offers.setdefault(key, response)
-        return changed
+            known = self._open.get(key) or next((carried for carried in self._carried if carried.key == key), None)
+            provenance = Answer(key=cut(key, MAX_KEY_CHARS), by=giver.by, at=giver.at)
+            if known is None:
+                if offered and key not in self.names and key not in self.offers:
+                    self.offers[key], self.offered_by[key] = response, provenance
+            elif not may_answer(known.answerer, self.owner, giver.by):
+                delivered.refused.append(key)
+            elif isinstance(known, Question):
+                delivered.changed |= self._answer(known, response, provenance)
+            else:
+                self._answer_carried(known, response, provenance)
+        return delivered
 
     def carried(self) -> list[CarriedQuestion]:
         """What the next run must know of the open and the unread questions."""
@@ -206,44 +280,59 @@ class Questions:
                     key=question.key,
                     name=question.name,
                     request=question.request,
+                    answerer=question.answerer,
+                    page=question.page,
                     asked_at=question.asked_at,
                     answer=question.answered.result() if question.answered.done() else None,
+                    provenance=question.provenance,
                 )
                 for question in self._open.values()
             ),
         ]
 
-    def resume(self, carried: list[CarriedQuestion], names: list[str], offers: dict[str, Any]) -> None:
+    def resume(
+        self,
+        carried: list[CarriedQuestion],
+        names: list[str],
+        offers: dict[str, Any],
+        offered_by: dict[str, Answer],
+    ) -> None:
         """Take over from the run before; called once, before anything is asked or delivered."""
-        self.offers = dict(offers)
+        self.offers, self.offered_by = dict(offers), dict(offered_by)
         self._carried = list(carried)
         self.names = set(names)
+
+    def _outstanding(self) -> list[Question | CarriedQuestion]:
+        carried = [question for question in self._carried if question.answer is None]
+        return [*carried, *(question for question in self._open.values() if not question.answered.done())]
 
     def _opened(
         self,
         key: str,
         name: str | None,
         request: dict[str, Any],
+        answerer: Answerer | None,
+        page: PageForm | None,
         asked_at: datetime,
-        answer: dict[str, Any] | None = None,
     ) -> Question:
-        question = Question(key, name, request, asked_at, self.new_future())
-        if answer is not None:
-            question.answered.set_result(answer)
-        self._open[key] = question
+        addressed = self._addressed(request, key, page)
+        question = self._open[key] = Question(key, name, addressed, answerer, page, asked_at, self.new_future())
         return question
 
-    def _answer(self, question: Question, response: Any) -> bool:
-        if question.answered.done() or response_problem(question.request, response) is not None:
+    def _addressed(self, request: dict[str, Any], key: str, page: PageForm | None) -> dict[str, Any]:
+        if page is None:
+            return request
+        return {**request, "params": {**request["params"], "url": self.page_url(key)}}
+
+    def _answer(self, question: Question, response: Any, provenance: Answer | None) -> bool:
+        by = provenance.by if provenance else None
+        if question.answered.done() or answer_problem(question.request, question.page, response, by) is not None:
             return False
+        question.provenance = provenance
         question.answered.set_result(dict(response))
         return True
 
-    def _answer_carried(self, key: str, response: Any) -> bool:
-        for index, carried in enumerate(self._carried):
-            if carried.key != key:
-                continue
-            if carried.answer is None and response_problem(carried.request, response) is None:
-                self._carried[index] = carried.model_copy(update={"answer": dict(response)})
-            return True
-        return False
+    def _answer_carried(self, carried: CarriedQuestion, response: Any, provenance: Answer) -> None:
+        if carried.answer is None and answer_problem(carried.request, carried.page, response, provenance.by) is None:
+            answered = carried.model_copy(update={"answer": dict(response), "provenance": provenance})
+            self._carried[self._carried.index(carried)] = answered

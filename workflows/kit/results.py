@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 from temporalio.api.failure.v1 import Failure
-from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.converter import DefaultFailureConverterWithEncodedAttributes, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
 from .contract import JSONRPC_ERROR, MAX_DEPTH, MAX_PAYLOAD_BYTES, cut
@@ -149,12 +149,14 @@ def _text(text: str) -> dict[str, str]:
 
 
 def can_be_stored(error: BaseException, converter: PayloadConverter) -> bool:
-    """Whether Temporal can store a failure made of `error`."""
+    """Whether Temporal can store a failure made of `error`, also where its texts are moved into a payload: as JSON,
+    whose escapes make more of them, to be encrypted.
+    """
     if _causes(error) > MAX_CAUSES:
         return False
     failure = Failure()
     try:
-        DefaultFailureConverter().to_failure(error, converter, failure)
+        DefaultFailureConverterWithEncodedAttributes().to_failure(error, converter, failure)
     except Exception:  # whatever a payload converter raises for details that have no JSON form
         return False
     return failure.ByteSize() <= MAX_PAYLOAD_BYTES

@@ -8,7 +8,7 @@ State changes in one place each and is published once per turn of the workflow l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Generic, Literal, NoReturn, TypeVar
 
@@ -17,22 +17,21 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
+from .answerers import Answer
+from .asking import SETTLE, Asking, call_later
 from .body import Body, what_it_says
 from .contract import (
     BUG,
     EXPIRED,
     JSONRPC_ERROR,
-    MAX_PAYLOAD_BYTES,
     MAX_VIEW_BYTES,
     STATUS_ATTRIBUTE,
-    TASK_MEMO,
     UPDATE_SIGNAL,
     VIEW_MEMO,
     VIEW_QUERY,
     LiveStatus,
     OmittedView,
     Progress,
-    TaskMemo,
     TaskView,
     UpdateSignal,
     Wire,
@@ -40,29 +39,17 @@ from .contract import (
     progress_report,
 )
 from .declaration import Declaration
-from .errors import Declined, ToolError
-from .forms import Form, choice_schema
-from .questions import (
-    ELICITATION,
-    CarriedQuestion,
-    Question,
-    Questions,
-    can_be_asked,
-    check_key,
-    check_request,
-    needed_capability,
-)
-from .results import call_tool_result, json_size, loggable, plain_json, storable, storable_json, text_of
+from .errors import ToolError
+from .questions import CarriedQuestion, Giver
+from .results import call_tool_result, loggable, storable, storable_json, text_of
 
 ArgumentsT = TypeVar("ArgumentsT")
 ResultT = TypeVar("ResultT")
-FormT = TypeVar("FormT", bound=Form)
 
 KEPT_PROGRESS: Final = 16
 """Progress reports in a view: enough for a caller that reads every few workflow tasks to miss none."""
 
 _STATUS: Final = SearchAttributeKey.for_keyword(STATUS_ATTRIBUTE)
-_SETTLE: Final = timedelta(milliseconds=1)
 
 
 class Resumed(Wire):
@@ -73,6 +60,8 @@ class Resumed(Wire):
     questions: list[CarriedQuestion] = Field(default_factory=list)
     names: list[str] = Field(default_factory=list)
     offers: dict[str, Any] = Field(default_factory=dict)
+    offered_by: dict[str, Answer] = Field(default_factory=dict)
+    spent: list[str] = Field(default_factory=list)
     progress: list[Progress] = Field(default_factory=list)
     changed_at: datetime
     awaits_handle: bool = False
@@ -84,7 +73,7 @@ class _ContinueAsNew(BaseException):
     """
 
 
-class Task(Generic[ArgumentsT, ResultT]):
+class Task(Asking, Generic[ArgumentsT, ResultT]):
     """Base of every tool. Derive from `Task[Arguments, Result]`, decorate with `@tool`, implement `execute`.
 
     `State` names the pydantic model of a tool written as a loop with checkpoints; `state` is the last one, or None at
@@ -99,10 +88,7 @@ class Task(Generic[ArgumentsT, ResultT]):
 
     def __init__(self) -> None:
         """Set up before any signal: Temporal delivers signals of the first workflow task before `run` starts."""
-        self.memo = _task_memo()
-        self._questions = Questions(
-            new_key=lambda: workflow.uuid4().hex, new_future=lambda: asyncio.get_running_loop().create_future()
-        )
+        super().__init__()
         self._early: list[UpdateSignal] | None = []
         self._phase: Literal["before_handle"] | None = None
         self._awaits_handle = self.memo is not None and bool(self.memo.handle_awaited)
@@ -127,100 +113,6 @@ class Task(Generic[ArgumentsT, ResultT]):
         "Creation").
         """
 
-    async def elicit(
-        self,
-        message: str,
-        form: type[FormT],
-        *,
-        key: str | None = None,
-        deadline: timedelta | None = None,
-        on_deadline: FormT | Literal["decline", "cancel"] = "decline",
-    ) -> FormT:
-        """Ask a person to fill in `form`, and wait, for as long as it takes or until `deadline`.
-
-        `key` names the question on the wire (made unique when repeated). When the deadline passes, `on_deadline` is
-        what happens: a form is taken as the answer, a word is raised as `Declined`. Several questions at once:
-        `asyncio.gather`.
-
-        Raises:
-            Declined: It was declined or cancelled, or nobody answered in time.
-            ToolError: The client did not declare that it can be asked.
-        """
-        schema = form.requested_schema()
-        asked = message
-        until = None if deadline is None else workflow.now() + deadline
-        while True:
-            left = None if until is None else until - workflow.now()
-            content = await self._elicit_content(asked, schema, key, left)
-            if content is None:
-                if isinstance(on_deadline, Form):
-                    return on_deadline
-                raise Declined(on_deadline, expired=True)
-            try:
-                return form.model_validate(content)
-            except ValidationError as error:  # a validator of the author's own, which the client could not know
-                reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-                asked = f"{message} (The last answer was not accepted: {reasons})"
-
-    async def choose(
-        self,
-        message: str,
-        options: Mapping[str, str],
-        *,
-        title: str = "Choice",
-        key: str | None = None,
-        deadline: timedelta | None = None,
-        on_deadline: str = "decline",
-    ) -> str:
-        """Ask a person to choose one of `options` (value to label) that are known only now; returns the value.
-
-        `on_deadline` is `decline`, `cancel` or one of the values. Raises as `elicit` does.
-        """
-        content = await self._elicit_content(message, choice_schema(options, title=title), key, deadline)
-        if content is not None:
-            return str(content["choice"])
-        if on_deadline in options:
-            return on_deadline
-        raise Declined("cancel" if on_deadline == "cancel" else "decline", expired=True)
-
-    async def ask(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        key: str | None = None,
-        deadline: timedelta | None = None,
-    ) -> dict[str, Any] | None:
-        """The raw form of a question: any input request of MCP (`elicitation/create`, `sampling/createMessage`,
-        `roots/list`).
-
-        Returns the raw response object, or None when `deadline` passed.
-
-        Raises:
-            ToolError: The client did not declare that it can be asked, or the open questions are too large together.
-            TypeError, ValueError: The request is none that MCP defines, or key or request cannot be written as JSON.
-        """
-        request = plain_json({"method": method} if params is None else {"method": method, "params": params})
-        check_request(request)
-        check_key(key)
-        self._require_capability(request)
-        size = json_size([*self._questions.outstanding().values(), request])
-        if size > MAX_PAYLOAD_BYTES:
-            raise ToolError(f"The question is too large: {size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}.")
-        question = self._questions.ask(key, request, workflow.now())
-        self._changed()
-        timer = None
-        if deadline is not None:
-            left = question.asked_at + deadline - workflow.now()
-            timer = _call_later(max(left, _SETTLE), lambda: _resolve(question, None))
-        try:
-            response = await question.answered
-        except asyncio.CancelledError:
-            self._close_question(question, timer)
-            raise
-        self._close_question(question, timer)
-        return response
-
     def progress(self, progress: float, *, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is; `progress` must grow. Costs nothing: it is seen by whoever reads the task."""
         report = progress_report(progress, total, message)
@@ -238,7 +130,7 @@ class Task(Generic[ArgumentsT, ResultT]):
             return
         # A cancel that came in the same activation as what led here may not be known yet; one that comes with this
         # timer is known when it fires, if not yet delivered. The next run would never hear of either.
-        await workflow.sleep(_SETTLE)
+        await workflow.sleep(SETTLE)
         if workflow.cancellation_reason() is None:
             raise _ContinueAsNew
 
@@ -253,6 +145,8 @@ class Task(Generic[ArgumentsT, ResultT]):
             phase=self._phase,
             status_message=self._progress[-1].message if self._progress else None,
             input_requests=requests or None,
+            answerers=self._questions.answerers() or None,
+            page_forms=self._questions.page_forms() or None,
             progress=self._progress or None,
             changed_at=self._changed_at,
             awaits_handle=self._awaits_handle,
@@ -292,7 +186,8 @@ class Task(Generic[ArgumentsT, ResultT]):
     def _begin(self, resume: Resumed | None) -> None:
         early, self._early = self._early or [], None
         if resume is not None:
-            self._questions.resume(resume.questions, resume.names, resume.offers)
+            self._questions.resume(resume.questions, resume.names, resume.offers, resume.offered_by)
+            self._spent = set(resume.spent)
             self._progress = resume.progress
             self._changed_at = resume.changed_at
             self._awaits_handle = resume.awaits_handle
@@ -385,6 +280,8 @@ class Task(Generic[ArgumentsT, ResultT]):
             questions=self._questions.carried(),
             names=sorted(self._questions.names),
             offers=self._questions.offers,
+            offered_by=self._questions.offered_by,
+            spent=sorted(self._spent),
             progress=self._progress,
             changed_at=self._changed_at,
         ).to_json()
@@ -398,36 +295,15 @@ class Task(Generic[ArgumentsT, ResultT]):
             search_attributes=attributes.updated(SearchAttributePair(_STATUS, status)) if published else None,
         )
 
-    async def _elicit_content(
-        self, message: str, schema: Mapping[str, Any], key: str | None, deadline: timedelta | None
-    ) -> dict[str, Any] | None:
-        params = {"mode": "form", "message": message, "requestedSchema": dict(schema)}
-        response = await self.ask(ELICITATION, params, key=key, deadline=deadline)
-        if response is None:
-            return None
-        if response["action"] != "accept":
-            raise Declined(response["action"])
-        return dict(response["content"])
-
-    def _close_question(self, question: Question, timer: asyncio.TimerHandle | None) -> None:
-        """Not a `finally`: a run that is dropped from a stopping worker's memory is closed outside of its loop."""
-        self._questions.close(question)
-        if timer is not None:
-            timer.cancel()
-        self._changed()
-
-    def _require_capability(self, request: Mapping[str, Any]) -> None:
-        """A client must not be asked what it did not declare (MRTR; elicitation `{}` means forms only)."""
-        if self.memo is None or can_be_asked(self.memo.client_capabilities, request):
-            return
-        needed = needed_capability(request)
-        raise ToolError(f"This tool has a question, but the client did not declare that it can answer one ({needed}).")
-
     def _deliver(self, signal: UpdateSignal) -> None:
         if signal.handle:
             self._awaits_handle = False
             self._disarm_window()
-        if self._questions.deliver(signal.responses, offered=signal.offered):
+        giver = Giver(signal.actor, signal.at or workflow.now())
+        delivered = self._questions.deliver(signal.responses, giver, offered=signal.offered)
+        for key in delivered.refused:
+            workflow.logger.warning("answer.refused", extra={"key": cut(key, 200), "reason": "not theirs to give"})
+        if delivered.changed:
             self._disarm_window()  # each round renews the answer window
             self._changed()
 
@@ -471,7 +347,7 @@ class Task(Generic[ArgumentsT, ResultT]):
         if self.memo is None or self.memo.lifetime_ms is None:
             return None
         left = self.memo.created_at + timedelta(milliseconds=self.memo.lifetime_ms) - workflow.now()
-        return _call_later(max(left, _SETTLE), lambda: self._end_work("lifetime"))
+        return call_later(max(left, SETTLE), lambda: self._end_work("lifetime"))
 
     def _arm_window(self) -> None:
         """A question of a caller that holds no handle may not wait for ever: nobody could address the run."""
@@ -479,7 +355,7 @@ class Task(Generic[ArgumentsT, ResultT]):
             return
         if self.memo.delivery == "result" or self._phase is not None or self._awaits_handle:
             window = timedelta(milliseconds=self.memo.answer_window_ms)
-            self._window_timer = _call_later(window, lambda: self._end_work("answer_window"))
+            self._window_timer = call_later(window, lambda: self._end_work("answer_window"))
 
     def _disarm_window(self) -> None:
         if self._window_timer is not None:
@@ -496,22 +372,3 @@ _EXPIRY: Final[Mapping[str, str]] = {
     "lifetime": "The task's lifetime ended.",
     "answer_window": "Nobody answered in time.",
 }
-
-
-def _task_memo() -> TaskMemo | None:
-    raw = workflow.memo_value(TASK_MEMO, default=None)
-    try:
-        return None if raw is None else TaskMemo.model_validate(raw)
-    except ValidationError:
-        workflow.logger.warning("memo.malformed")
-        return None
-
-
-def _call_later(delay: timedelta, callback: Callable[[], object]) -> asyncio.TimerHandle:
-    """A durable timer: the workflow loop turns `call_later` into one."""
-    return asyncio.get_running_loop().call_later(delay.total_seconds(), callback)
-
-
-def _resolve(question: Question, response: dict[str, Any] | None) -> None:
-    if not question.answered.done():
-        question.answered.set_result(response)

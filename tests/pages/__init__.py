@@ -1,0 +1,1 @@
+"""The bridge's pages over real HTTP: signing in, answering, and everything that must not work."""
