@@ -364,7 +364,11 @@ def test_settings_that_cannot_be_used_are_named(
         BridgeSettings.load(single_replica=True)
 
 
-@pytest.mark.parametrize("keys", ["x", "a:eA==", f"{PRIVATE.get_secret_value()},{PRIVATE.get_secret_value()}"])
+@pytest.mark.parametrize(
+    "keys",
+    ["x", "a:eA==", f"{PRIVATE.get_secret_value()},{PRIVATE.get_secret_value()}"],
+    ids=["no key", "too short", "twice"],
+)
 def test_a_workers_keys_that_cannot_be_used_are_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
     monkeypatch.setenv("MCP_TASKS_ANSWER_PRIVATE_KEYS", keys)
     with pytest.raises(SettingsError) as caught:
