@@ -25,6 +25,7 @@ from bridge.access import oauth_access
 from bridge.auth import static_bearer
 from bridge.codec import EncryptionCodec, Undecryptable, key_ring
 from bridge.connections import Runner
+from bridge.errors import RETRY_AFTER_MS
 from bridge.guesses import bounded_guesses
 from bridge.http import SERVER_OPTIONS
 from bridge.identity import LOCAL, Authenticator, Identity, Scope, Unauthenticated, Unavailable
@@ -185,7 +186,10 @@ def _converting(
                 status=refused.status, text=f"{refused.text}\n", headers={hdrs.WWW_AUTHENTICATE: refused.challenge}
             )
         except TooMany as problem:
-            return web.Response(status=problem.status, text=f"{problem.message}\n")
+            retry_after = str(RETRY_AFTER_MS // 1000)
+            return web.Response(
+                status=problem.status, text=f"{problem.message}\n", headers={hdrs.RETRY_AFTER: retry_after}
+            )
         except Unavailable as problem:
             return web.Response(status=503, text=f"{problem}\n", headers={hdrs.RETRY_AFTER: str(problem.retry_after)})
         if not identity.has(Scope.OPERATE):

@@ -21,6 +21,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 
 from bridge.codec_server import MAX_BODY_BYTES, CodecService, everybody, running_codec_server
 from bridge.dev_server import DevServer, temporal_binary
+from bridge.guesses import GUESSES_AT_ONCE
 from bridge.identity import LOCAL, Authenticator, Identity, Scope, Unavailable
 from bridge.settings import CodecServerSettings, SettingsError
 from tests.cases.client import McpClient, accept
@@ -63,6 +64,19 @@ def body(*payloads: Payload) -> dict[str, Any]:
 def payloads_in(answer: Any) -> list[Payload]:
     """The payloads of an answer."""
     return list(json_format.ParseDict(answer, Payloads()).payloads)
+
+
+async def test_guesses_of_the_token_are_bounded(session: aiohttp.ClientSession) -> None:
+    environment = plain_environment(MCP_TASKS_ENCRYPTION_KEYS=FIRST, MCP_TASKS_CODEC_TOKEN=TOKEN)
+    async with mcp_tasks("codec-server", "--port", "0", environment=environment) as program:
+
+        async def guess(number: int) -> tuple[int, str | None]:
+            shown = {"Authorization": f"Bearer guess-{number}"}
+            async with session.post(f"{program.ready['codec']}/decode", json=body(PLAIN), headers=shown) as answer:
+                return answer.status, answer.headers.get("Retry-After")
+
+        answers = await asyncio.gather(*map(guess, range(2 * GUESSES_AT_ONCE)))
+        assert set(answers) == {(401, None), (429, "1")}
 
 
 @pytest.mark.parametrize(

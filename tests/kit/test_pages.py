@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.kit.conftest import Run, Tasks
 from tests.support import eventually
-from workflows.kit.contract import PAGE_CHANNEL, TOOL_ERROR, VIEW_MEMO, Actor, Pages
+from workflows.kit.contract import PAGE_CHANNEL, TOOL_ERROR, VIEW_MEMO, Actor, PageForm, Pages
+from workflows.kit.questions import Questions
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -67,3 +70,14 @@ async def test_a_question_for_a_page_keeps_key_and_address_over_runs_and_is_answ
 async def test_what_cannot_be_asked_on_a_page_is_a_tool_error(tasks: Tasks, memo: dict[str, Any], said: str) -> None:
     failure = await (await tasks.start("kit_loop_open", "page", **memo)).failure()
     assert failure.type == TOOL_ERROR and said in failure.message
+
+
+async def test_what_the_pages_of_open_questions_ask_counts_as_part_of_the_view() -> None:
+    questions = Questions(
+        owner=None, new_key=lambda: "k", new_future=lambda: asyncio.get_running_loop().create_future()
+    )
+    request = {"method": "elicitation/create", "params": {}}
+    before = questions.size_with(request, None)
+    questions.ask("one", request, datetime(2026, 11, 30, tzinfo=UTC), None, PageForm(form={"title": "x" * 1000}))
+    assert questions.size_with(request, None) > before + 1000
+    assert questions.size_with(request, PageForm(form={"title": "y" * 1000})) > before + 2000

@@ -29,7 +29,7 @@ from .questions import (
     check_request,
     needed_capability,
 )
-from .results import json_size, plain_json
+from .results import plain_json
 from .sealed import SealedAnswer, SecretForm
 
 FormT = TypeVar("FormT", bound=Form)
@@ -244,7 +244,7 @@ class Asking:
         check_key(key)
         if answered_by is None:  # somebody else is asked by a client of their own, which says what it can be asked
             self._require_capability(request)
-        size = json_size([*self._questions.outstanding().values(), request, *([page.form] if page else ())])
+        size = self._questions.size_with(request, page)
         if size > MAX_PAYLOAD_BYTES:
             raise ToolError(f"The question is too large: {size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}.")
         if key is not None:

@@ -18,6 +18,7 @@ from .answerers import Answer, may_answer
 from .contract import Actor, Answerer, PageForm, Principal, Wire, cut
 from .forms import check_schema, content_problem
 from .pages import page_problem
+from .results import json_size
 
 ELICITATION: Final = "elicitation/create"
 SAMPLING: Final = "sampling/createMessage"
@@ -214,6 +215,11 @@ class Questions:
     def answerers(self) -> dict[str, Answerer]:
         """Who may answer them, of those that say it."""
         return {question.key: question.answerer for question in self._outstanding() if question.answerer is not None}
+
+    def size_with(self, request: Mapping[str, Any], page: PageForm | None) -> int:
+        """Bytes of JSON of all that is outstanding, with one more question and what its page asks: all in one view."""
+        forms = [each.form for each in (*self.page_forms().values(), page) if each is not None]
+        return json_size([*self.outstanding().values(), request, *forms])
 
     def page_forms(self) -> dict[str, PageForm]:
         """What the bridge's pages ask for them, of those that have one."""
