@@ -13,9 +13,11 @@ from bridge.dev_server import DevServer, temporal_binary
 from tests.cases.client import McpClient
 from tests.cases.stack import Programs, program_environment
 from tests.docs.pages import DOCS, blocks
+from tests.encryption import ENCRYPTED
 from tests.support import eventually, unique
 
 PAGE: Final = DOCS / "how-to" / "my-task-stays-working.md"
+REFUSED: Final = "Encoded failure" if ENCRYPTED else "Workflow class deploy_release is not registered on this worker"
 CALL: Final = {"application": "shop", "release": "v2"}
 
 
@@ -47,9 +49,7 @@ async def test_the_commands_of_the_page_find_the_causes(temporal: DevServer, tmp
 
             async def said() -> str:
                 history = await run("workflow", "show", "--workflow-id", task, "--output", "json")
-                found = re.search(
-                    r'"message": "(Workflow class deploy_release is not registered on this worker)', history
-                )
+                found = re.search(rf'"message": "({REFUSED})', history)
                 return found[1] if found else ""
 
             await eventually(said, what="the worker to refuse the workflow", within=30)

@@ -27,6 +27,7 @@ import pytest_asyncio
 from bridge.child import start_child, stop_child
 from tests.bench.peer import REQUIREMENTS as FASTMCP
 from tests.docs.pages import DOCS, blocks
+from tests.encryption import key_environment
 from tests.installs import Uninstallable, python_environment, run_installer
 from tests.support import mcp_tasks, plain_environment
 
@@ -166,9 +167,18 @@ def command_of(recipe: Recipe, served: Served, home: Path) -> str:
     if WRITTEN_CONFIGURATION in command:
         (configuration,) = blocks(STDIO, "json")
         file = home / "mcp.json"
-        file.write_text(configuration.replace(WRITTEN_PROGRAM, PROGRAM).replace(WRITTEN_TEMPORAL, served.temporal))
+        configuration = configuration.replace(WRITTEN_PROGRAM, PROGRAM).replace(WRITTEN_TEMPORAL, served.temporal)
+        file.write_text(with_keys(configuration))
         command = command.replace(WRITTEN_CONFIGURATION, str(file))
     return command
+
+
+def with_keys(configuration: str) -> str:
+    """As the guide says for payloads that are encrypted; clients pass on few variables of their own."""
+    written = json.loads(configuration)
+    for server in written["mcpServers"].values():
+        server["env"] |= key_environment()
+    return json.dumps(written)
 
 
 @pytest.mark.asyncio(loop_scope="module")
