@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 from temporalio import workflow
 
-from workflows.kit import Task, tool
+from workflows.kit import Task, ToolError, tool
 
 with workflow.unsafe.imports_passed_through():
     from tests.fixtures.case_parts import FORMS, Value
@@ -47,7 +47,11 @@ class Quick(Task[Seconds, Any]):
 class AskForm(Task[Schema, Any]):
     async def execute(self, arguments: Schema) -> Any:
         params = {"message": "Well?", "requestedSchema": arguments.schema_}
-        return {"answers": [await self.ask("elicitation/create", params, key="form") for _ in range(arguments.times)]}
+        try:
+            answers = [await self.ask("elicitation/create", params, key="form") for _ in range(arguments.times)]
+        except (TypeError, ValueError) as unfit:
+            raise ToolError(str(unfit)) from None
+        return {"answers": answers}
 
 
 @tool(name="ask_model", description="Asks the client's model.", client_capabilities={"sampling": {}})
