@@ -60,6 +60,8 @@ def shown_to(state: TaskState, caller: Caller, rights: Collection[Right]) -> Tas
     """The task as `caller`, who has these rights to it, is shown it: without the questions that they may not answer."""
     if not isinstance(state, Live) or not state.input_requests:
         return state
+    if not state.answerers and Right.ANSWER in rights:
+        return state
     answerers, actor = state.answerers or {}, actor_of(caller, state)
     others = {
         key: (in_words(answerers[key]) if key in answerers else WHOEVER_MAY) + _where(state, key)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import anyio
@@ -147,8 +148,12 @@ class ExchangeDispatch:
 
     exchange: Exchange
     transport: TransportContext
-    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
     can_send_request: bool = field(default=False, init=False)
+
+    @cached_property
+    def cancel_requested(self) -> anyio.Event:
+        """Never set: whoever cancels a request cancels its handler. Made for whoever asks, which is hardly ever."""
+        return anyio.Event()
 
     @property
     def request_id(self) -> RequestId:

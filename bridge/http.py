@@ -285,10 +285,19 @@ class _Endpoint:
 
     async def _body(self, request: web.Request) -> bytes:
         """Raises Refusal: 413 above the limit, 408 when the body takes too long, 400 when its framing is broken."""
-        limit = self._settings.max_body_bytes
-        too_large = Refusal(INVALID_REQUEST, f"The body exceeds the limit of {limit} bytes", status=413)
-        if (request.content_length or 0) > limit:
-            raise too_large
+        self._check_size(request.content_length or 0)
+        try:
+            if request.content.is_eof():  # it came with its headers
+                body = request.content.read_nowait()
+                self._check_size(len(body))
+                return body
+            return await self._receive(request)
+        except TimeoutError:
+            raise Refusal(INVALID_REQUEST, "The body did not arrive in time", status=408) from None
+        except web.RequestPayloadError:
+            raise Refusal(INVALID_REQUEST, "The body is not framed as its headers say") from None
+
+    async def _receive(self, request: web.Request) -> bytes:
         body = bytearray()
         receiving = asyncio.timeout(self._settings.receive_seconds)
         try:
@@ -297,15 +306,14 @@ class _Endpoint:
                 await _continue(request)
                 async for chunk in request.content.iter_any():
                     body += chunk
-                    if len(body) > limit:
-                        raise too_large
-        except TimeoutError:
-            raise Refusal(INVALID_REQUEST, "The body did not arrive in time", status=408) from None
-        except web.RequestPayloadError:
-            raise Refusal(INVALID_REQUEST, "The body is not framed as its headers say") from None
+                    self._check_size(len(body))
         finally:
             self._receiving.discard(receiving)
         return bytes(body)
+
+    def _check_size(self, size: int) -> None:
+        if size > (limit := self._settings.max_body_bytes):
+            raise Refusal(INVALID_REQUEST, f"The body exceeds the limit of {limit} bytes", status=413)
 
     def _acknowledge(self, message: Notification, request: web.Request) -> web.Response:
         """Accept a notification and drop it: this revision defines none over HTTP, where closing a stream cancels."""

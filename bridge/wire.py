@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from bridge.status import Live, TaskState, Terminal
 from workflows.kit.contract import TaskMemo, timestamp
+
+_written = lru_cache(1024)(timestamp)
+"""Most reads find a task unchanged, and its two moments are much of what there is to write."""
 
 
 def created_task(task_id: str, memo: TaskMemo, state: TaskState | None = None) -> dict[str, Any]:
@@ -18,8 +22,8 @@ def created_task(task_id: str, memo: TaskMemo, state: TaskState | None = None) -
         "resultType": "task",
         "taskId": task_id,
         "status": state.status if state else "working",
-        "createdAt": timestamp(memo.created_at),
-        "lastUpdatedAt": timestamp(state.last_updated_at if state else memo.created_at),
+        "createdAt": _written(memo.created_at),
+        "lastUpdatedAt": _written(state.last_updated_at if state else memo.created_at),
         "ttlMs": state.ttl_ms if state else memo.lifetime_ms,
     }
     return task if interval is None else task | {"pollIntervalMs": interval}
@@ -30,8 +34,8 @@ def detailed_task(state: TaskState) -> dict[str, Any]:
     task: dict[str, Any] = {
         "taskId": state.task_id,
         "status": state.status,
-        "createdAt": timestamp(state.created_at),
-        "lastUpdatedAt": timestamp(state.last_updated_at),
+        "createdAt": _written(state.created_at),
+        "lastUpdatedAt": _written(state.last_updated_at),
         "ttlMs": state.ttl_ms,
     }
     if state.status_message is not None:

@@ -259,9 +259,24 @@ async def test_a_refused_body_is_not_asked_for(guarded: Served, headers: dict[st
 
 async def test_bad_json_after_leave_was_given_gets_its_error(served: Served) -> None:
     async with served.connect() as wire:
-        await wire.post(b"{", EXPECT)
+        head, _, body = wire.request(b"{", EXPECT).partition(b"\r\n\r\n")
+        await wire.send(head + b"\r\n\r\n")
         assert (await wire.response_head())[0] == 100
+        await wire.send(body)
         assert (await wire.response()).status == 400
+
+
+async def test_the_limit_holds_for_a_body_that_came_with_its_headers() -> None:
+    async with serving(HttpSettings(max_body_bytes=9)) as served, served.connect() as wire:
+        chunked: dict[str, str | None] = {"Content-Length": None, "Transfer-Encoding": "chunked"}
+        await wire.send(wire.request(b"a\r\n0123456789\r\n0\r\n\r\n", chunked))
+        assert (await wire.response()).error == (413, -32600, "absent")
+
+
+async def test_a_body_that_came_with_its_headers_needs_no_leave(served: Served) -> None:
+    async with served.connect() as wire:
+        await wire.post(discover(), EXPECT)
+        assert (await wire.response_head())[0] == 200
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_given_up() -> None:
