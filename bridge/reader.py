@@ -250,20 +250,21 @@ class Reader:
 
     async def _last_known(self, task_id: str, identity: Identity, right: Right) -> Seen:
         """Step 5, on a describe of its own: what the reader saw may be seconds old, and the task closed meanwhile."""
+        # A describe that was sent later may have come earlier, and have them forgotten, while ours still asks them
+        answered = self._answered(task_id)
         run = await self._chains.deciding((await self._described(task_id)).run)
         memo = self._authorised(run.memo, identity, right)
         if run.closed_at is not None and (ended := await self._ended(run, memo)) is not None:
             return Seen(ended, run)
         labelled = self._views.get(task_id)
         known = [view for view in (run.snapshot, labelled.view if labelled else None) if view is not None]
-        answered = self._acknowledged.get(task_id)
         state = live(
             task_id,
             memo,
             max(known, key=lambda view: utc(view.changed_at), default=None),
             heartbeat=run.heartbeat,
             note=PAUSED if run.paused else NO_WORKER,
-            without=answered.keys if answered else (),
+            without=answered | self._answered(task_id),
             questions_known=bool(known),
         )
         return Seen(state, run)
@@ -323,6 +324,11 @@ class Reader:
                 },
             )
         return terminal(run.task_id, memo, closed, end, retention)
+
+    def _answered(self, task_id: str) -> frozenset[str]:
+        """The keys of answers that may not be worked in yet."""
+        entry = self._acknowledged.get(task_id)
+        return entry.keys if entry else frozenset()
 
     def _forget_acknowledged(self, run: Described) -> None:
         """A describe that was sent after the acknowledgement and shows nothing pending has the answers worked in."""

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 
+from bridge.describe import Described
 from bridge.errors import TaskNotFound
 from bridge.reader import NO_WORKER, PAUSED
+from bridge.rights import Right
 from bridge.status import Live, Terminal
 from tests.gateway.conftest import DEADLINE, OWNER, TESTER, Bridge, make_bridge
 from tests.support import eventually
@@ -200,6 +202,30 @@ async def test_without_a_worker_a_view_from_before_an_answer_that_was_worked_in_
     state = await bridge.read(task)
     assert isinstance(state, Live)
     assert (asked(state), state.questions_known, state.status_message) == (set(), False, NO_WORKER)
+
+
+async def test_without_a_worker_a_describe_that_was_overtaken_by_a_later_one_asks_no_answered_question(
+    bridge: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bridge.worker():
+        task = await bridge.start("asker", {"rounds": [["a", "b"]]})
+        await bridge.parked(task, "a", "b")
+        await bridge.settled(task)
+    await bridge.answer(task, "a")
+    bridge.reader.acknowledged(task, ["a"])
+    sent_first = await bridge.gateway.describe(task)
+
+    async def arrives_last(_task_id: str, _run_id: str = "") -> Described:
+        monkeypatch.undo()
+        async with bridge.worker():
+            await bridge.settled(task)
+            await bridge.read(task)
+        assert task not in bridge.reader._acknowledged
+        return sent_first
+
+    monkeypatch.setattr(bridge.gateway, "describe", arrives_last)
+    seen = await bridge.reader._last_known(task, TESTER, Right.READ)
+    assert asked(seen.state) == {"b"}
 
 
 async def test_a_view_from_before_a_snapshot_is_not_kept(served: Bridge) -> None:
