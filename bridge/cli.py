@@ -116,7 +116,11 @@ def dev(
 @app.command()
 def bridge(
     host: Annotated[
-        str | None, typer.Option(help="Address to bind; others than loopback need a bearer token. (default: 127.0.0.1)")
+        str | None,
+        typer.Option(
+            help="Address to bind; others than loopback need callers to be known, by a token or otherwise. "
+            "(default: 127.0.0.1)"
+        ),
     ] = None,
     port: Port = None,
     tasks: Tasks = None,

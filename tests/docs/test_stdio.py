@@ -14,6 +14,7 @@ import pytest
 from bridge.dev_server import DevServer
 from tests.cases.stack import Programs, program_environment
 from tests.docs.pages import DOCS, blocks
+from tests.encryption import KEY_VARIABLE, KEYS
 from tests.support import ROOT, unique
 
 PAGE: Final = DOCS / "how-to" / "connect-over-stdio.md"
@@ -34,9 +35,14 @@ async def test_a_command_prints_what_the_page_shows(
 ) -> None:
     (tmp_path / "orders.py").write_text(blocks(PAGE, "python")[0], "utf-8")
     (tmp_path / ".run").mkdir()
+    (tmp_path / ".run" / "tasks.db.encryption-key").write_text(KEYS, "utf-8")
     (tmp_path / ".venv").symlink_to(Path(sys.prefix))
     environment = program_environment(tmp_path, temporal.environment)
-    environment |= {"MCP_TASKS_TASK_QUEUE": unique("docs"), "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path)))}
+    environment |= {
+        KEY_VARIABLE: KEYS,
+        "MCP_TASKS_TASK_QUEUE": unique("docs"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path))),
+    }
     programs = Programs(environment=environment)
     try:
         await programs.worker(tasks)
