@@ -73,6 +73,8 @@ async def ask_view(connection: Connection, task_id: str, run_id: str) -> Answer:
     view = parsed_view(await connection.payloads(task_id).json(payload), task_id) if payload else None
     if view is None or payload is None:
         raise NoUsableView
+    if view.ended:
+        raise NotOpen  # Temporal lets a query ride on the workflow task that ends the run
     return Answer(view, len(payload.data))
 
 

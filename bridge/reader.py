@@ -144,15 +144,15 @@ class Reader:
 
     async def look(self, task_id: str, identity: Identity, right: Right = Right.READ, *, exact: bool = False) -> Seen:
         """See `read`; also says which run showed it."""
+        if (kept := self._outcomes.get(task_id)) is not None:
+            await self._allowed(task_id, kept.state.memo.owner, kept.state.memo.tool, identity, right)
+            return Seen(kept.state)
         moment = None if exact else self._watched(task_id)
         if moment is not None and moment.run.memo is not None:
             await self._allowed(task_id, moment.run.memo.owner, moment.run.memo.tool, identity, right)
             if (told := self._told.get(moment)) is not None:
                 self._watches.read(moment.run)
                 return told
-        if (kept := self._outcomes.get(task_id)) is not None:
-            await self._allowed(task_id, kept.state.memo.owner, kept.state.memo.tool, identity, right)
-            return Seen(kept.state)
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
         pause, counted = _FIRST_PAUSE, False

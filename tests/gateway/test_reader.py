@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 
 from bridge.describe import Described
-from bridge.errors import TaskNotFound
+from bridge.errors import NotOpen, TaskNotFound
 from bridge.reader import NO_WORKER, PAUSED
 from bridge.rights import Right
 from bridge.status import Live, Terminal
@@ -66,6 +66,14 @@ async def test_without_a_snapshot_one_query_serves_all_reads_until_something_hap
     await served.answer(task, "a")
     assert asked(await served.read(task)) == {"b"}
     assert served.gateway.queries > queries
+
+
+async def test_a_view_of_a_run_that_is_done_is_not_shown(served: Bridge) -> None:
+    view = {"v": 1, "status": "working", "changedAt": "2026-11-30T09:15:42Z", "ended": True}
+    task = await served.start("junk", {"view": view})
+    run = await served.settled(task)
+    with pytest.raises(NotOpen):
+        await served.gateway.query_view(task, run.run_id)
 
 
 async def test_a_working_task_is_queried(served: Bridge) -> None:

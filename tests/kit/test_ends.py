@@ -23,6 +23,12 @@ async def test_a_returned_value_is_a_call_tool_result(tasks: Tasks, mode: str, r
     assert await (await tasks.start("kit_end", mode)).result() == result
 
 
+async def test_the_view_of_a_run_that_is_done_says_so(tasks: Tasks) -> None:
+    run = await tasks.start("kit_end", "text")
+    await run.result()
+    assert (await run.view())["ended"] is True
+
+
 async def test_a_model_is_structured_content_and_text(tasks: Tasks) -> None:
     result = await (await tasks.start("kit_end", "model")).result()
     assert result["structuredContent"] == {"mode": "done", "steps": 1}

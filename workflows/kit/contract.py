@@ -172,7 +172,8 @@ class TaskView(Wire):
     `changed_at` moves with `status` and `input_requests` only. `phase` is set while no handle may be given yet.
     `progress` holds the latest reports, oldest first, for a caller that waits for them. `answerers` says, by key, who
     may answer a question; one that is not there may be answered by whoever may answer for the task. `page_forms`, by
-    key, are for questions in URL mode that are answered on a page of the bridge, and by no client.
+    key, are for questions in URL mode that are answered on a page of the bridge, and by no client. `ended`: the run has
+    closed its questions and is about to end, or has; what it shows is no state that the task was ever in.
     """
 
     v: Literal[1] = 1
@@ -185,6 +186,7 @@ class TaskView(Wire):
     poll_interval_ms: int | None = None
     progress: list[Progress] | None = None
     changed_at: datetime
+    ended: bool | None = None
 
 
 class OmittedView(Wire):

@@ -138,19 +138,9 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
 
     @workflow.query(name=VIEW_QUERY)
     def view(self) -> dict[str, Any]:
-        """The live view (`TaskView`), as JSON."""
-        requests = self._questions.outstanding()
-        return TaskView(
-            status="input_required" if requests else "working",
-            phase=self._phase,
-            status_message=self._progress[-1].message if self._progress else None,
-            input_requests=requests or None,
-            answerers=self._questions.answerers() or None,
-            page_forms=self._questions.page_forms() or None,
-            progress=self._progress or None,
-            changed_at=self._changed_at,
-            awaits_handle=self._awaits_handle,
-        ).to_json()
+        """The live view (`TaskView`), as JSON. A query may ride on the workflow task that ends the run."""
+        ended = self._body is not None and self._body.task.done()
+        return self._view().model_copy(update={"ended": True} if ended else {}).to_json()
 
     @workflow.signal(name=UPDATE_SIGNAL)
     def deliver_update(self, update: Any = None, *_: Any) -> None:
@@ -330,8 +320,22 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             workflow.upsert_memo({VIEW_MEMO: self._snapshot()})
             self._publish_status("input_required" if requests else "working")
 
+    def _view(self) -> TaskView:
+        requests = self._questions.outstanding()
+        return TaskView(
+            status="input_required" if requests else "working",
+            phase=self._phase,
+            status_message=self._progress[-1].message if self._progress else None,
+            input_requests=requests or None,
+            answerers=self._questions.answerers() or None,
+            page_forms=self._questions.page_forms() or None,
+            progress=self._progress or None,
+            changed_at=self._changed_at,
+            awaits_handle=self._awaits_handle,
+        )
+
     def _snapshot(self) -> dict[str, Any]:
-        view = self.view()
+        view = self._view().to_json()
         size = len(workflow.payload_converter().to_payload(view).data)
         return view if size <= MAX_VIEW_BYTES else OmittedView().to_json()
 
