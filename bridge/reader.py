@@ -3,14 +3,16 @@
 Every request that names a task comes through here, and the rule of `bridge.rights` is applied to what was found: from
 memory as from Temporal, at each request anew. Who may not read a task costs a describe, as an id that does not exist.
 
-A query defines a live task's state, but costs a workflow task and hangs without a worker; a describe does neither. So
-a read is
+A query tells a live task's state, but costs a workflow task, hangs without a worker, and can break a run that fell out
+of its worker's cache (docs/explanation/decisions/0010-views-are-published.md); a describe does none of that. So a read
+is
 1. a describe, or what the history told of a watched task; a closed run gives its outcome, which never changes and is
    kept,
-2. else the last query's view, if run and history length are those of the describe made *before* that query (never of a
+2. else the memo's snapshot, if no workflow task is pending: it was published with the change of state. A pending
+   workflow task gets time to end first. A workflow that does not publish all its views has only its parked ones taken,
+3. else the last query's view, if run and history length are those of the describe made *before* that query (never of a
    later one: a signal that arrives during a workflow task is buffered and does not move the length),
-3. else the memo's parked snapshot, if no workflow task is pending: it was published with the change of state,
-4. else a query, shared only by readers whose describe preceded it; a pending workflow task gets a moment to end first,
+4. else a query, shared only by readers whose describe preceded it,
 5. else, when no worker answers, the last known state without the questions answered since, and a note that says so.
 
 Steps 1 to 4 are exact; an answer of step 5 is never kept. A reader holds no state that another replica lacks.
@@ -68,6 +70,9 @@ _PATIENCE: Final = 0.02
 """While a workflow task is pending the task is about to change: a read looks again, until its pauses get this long,
 before it asks. That saves nine of ten queries of a busy server, each a workflow task more (docs/performance.md)."""
 
+STUCK_TASKS: Final = 10_000
+"""Tasks of which is remembered since when their workflow task is pending."""
+
 NO_WORKER: Final = "Nothing is processing this task at the moment; this is its last known state"
 PAUSED: Final = "This task was paused by an operator; this is its last known state"
 
@@ -113,6 +118,9 @@ class Reader:
         self._acknowledged: TTLCache[str, _Acknowledged] = TTLCache(
             ACKNOWLEDGED_BYTES, ttl=ACKNOWLEDGED_SECONDS, getsizeof=lambda entry: entry.size
         )
+        self._pending: LRUCache[str, tuple[str, int, float]] = LRUCache(STUCK_TASKS)
+        """Run and history length with which a workflow task was pending, and the event loop's time of the first look.
+        """
 
     async def read(
         self, task_id: str, identity: Identity, right: Right = Right.READ, *, exact: bool = False
@@ -224,19 +232,33 @@ class Reader:
                 return None
             if run.snapshot is not None and run.snapshot.status == "working":
                 return run.snapshot  # the run before published it as its last state
+        published = run.snapshot is not None and bool(run.snapshot.published)
+        if run.settled and run.snapshot is not None and (published or run.snapshot.status == "input_required"):
+            self._views.pop(run.task_id, None)  # of a state before this one; it must not come back as the last known
+            return run.snapshot
         labelled = self._views.get(run.task_id)
         if labelled is not None and labelled.label == (run.run_id, run.history_length):
             return labelled.view
-        if run.snapshot is not None and run.snapshot.status == "input_required" and run.settled:
-            self._views.pop(run.task_id, None)  # of a state before this one; it must not come back as the last known
-            return run.snapshot
-        if run.pending_task and patient:
+        if run.pending_task and published and not patient:
+            self._wait_for_worker(run)
+        if run.pending_task and (patient or published):
             raise Busy
         try:
             async with asyncio.timeout_at(deadline):
                 return (await self._queries.view(run)).view
         except TimeoutError as error:
             raise NoWorker from error
+
+    def _wait_for_worker(self, run: Described) -> None:
+        """Raises NoWorker: This workflow task has been waited for before, and for as long as a read may take. Nobody
+        works on it, so who comes later is not kept waiting.
+        """
+        now = asyncio.get_running_loop().time()
+        run_id, length, since = self._pending.get(run.task_id, ("", 0, now))
+        if (run_id, length) != (run.run_id, run.history_length):
+            self._pending[run.task_id] = run.run_id, run.history_length, now
+        elif now - since > QUERY_SECONDS:
+            raise NoWorker
 
     async def _ask(self, run: Described) -> Answer:
         return await self._gateway.query_view(run.task_id, run.run_id)

@@ -178,6 +178,7 @@ class Starts:
             handle_awaited=True if call.awaits_handle else None,
             poll_interval_ms=milliseconds(tool.poll_interval),
             pages=self._pages(),
+            publish_views=True,
         )
 
     async def _start_once(self, call: Call, memo: TaskMemo, creation_key: str) -> Started:

@@ -114,7 +114,8 @@ class TaskMemo(Wire):
     `delivery` says how the caller gets the outcome: as a `task` whose handle it holds, or as the `result` of a call
     that it waits for. While no handle was given, a question waits at most `answer_window_ms`; with `handle_awaited` the
     caller of a task is given it later than at the start, and a signal says when. `lifetime_ms` counts from
-    `created_at`.
+    `created_at`. With `publish_views` the workflow publishes every change of its view if it can, not only those of its
+    questions, and says so in the view (`published`).
     """
 
     v: Literal[1] = 1
@@ -130,6 +131,7 @@ class TaskMemo(Wire):
     handle_awaited: bool | None = None
     poll_interval_ms: int | None = None
     pages: Pages | None = None
+    publish_views: bool | None = None
 
 
 class Progress(Wire):
@@ -173,7 +175,8 @@ class TaskView(Wire):
     `progress` holds the latest reports, oldest first, for a caller that waits for them. `answerers` says, by key, who
     may answer a question; one that is not there may be answered by whoever may answer for the task. `page_forms`, by
     key, are for questions in URL mode that are answered on a page of the bridge, and by no client. `ended`: the run has
-    closed its questions and is about to end, or has; what it shows is no state that the task was ever in.
+    closed its questions and is about to end, or has; what it shows is no state that the task was ever in. `published`:
+    every change of this view is published in the workflow task that brings it, so nobody need query for it.
     """
 
     v: Literal[1] = 1
@@ -187,6 +190,7 @@ class TaskView(Wire):
     progress: list[Progress] | None = None
     changed_at: datetime
     ended: bool | None = None
+    published: bool | None = None
 
 
 class OmittedView(Wire):

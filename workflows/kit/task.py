@@ -96,6 +96,9 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         self._changed_at = self.memo.created_at if self.memo else workflow.now()
         self._unpublished = False
         self._published_keys: tuple[str, ...] = ()
+        # What a run does is set by what it was started with: those of before replay as they were
+        self._publishes_all = self.memo is not None and bool(self.memo.publish_views)
+        self._published: Any = workflow.memo_value(VIEW_MEMO, default=None)
         self._stop: Literal["cancel", "lifetime", "answer_window"] | None = None
         self._window_timer: asyncio.TimerHandle | None = None
         self._body: Body[Any] | None = None
@@ -114,10 +117,13 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         """
 
     def progress(self, progress: float, *, total: float | None = None, message: str | None = None) -> None:
-        """Say how far the work is; `progress` must grow. Costs nothing: it is seen by whoever reads the task."""
+        """Say how far the work is; `progress` must grow. Costs one event of the run's history for each workflow task,
+        however many reports it brings.
+        """
         report = progress_report(progress, total, message)
         if report is not None:
             self._progress = [*self._progress, report][-KEPT_PROGRESS:]
+            self._shows_more()
 
     async def checkpoint(self, state: BaseModel) -> None:
         """Mark a point of a loop from which `state` alone is enough to go on.
@@ -165,6 +171,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         lifetime = self._lifetime_timer()
         if self._published_keys:
             self._arm_window()
+        self._shows_more()
         await self._until_done(body)
         if lifetime:
             lifetime.cancel()
@@ -201,6 +208,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
                 self._phase = None
                 if not self._awaits_handle:
                     self._disarm_window()
+                self._shows_more()
         return await self.execute(arguments)
 
     async def _until_done(self, body: Body[Any]) -> None:
@@ -274,6 +282,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             spent=sorted(self._spent),
             progress=self._progress,
             changed_at=self._changed_at,
+            awaits_handle=self._awaits_handle,
         ).to_json()
         try:
             carried = storable_json(resumed)
@@ -289,6 +298,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         if signal.handle:
             self._awaits_handle = False
             self._disarm_window()
+            self._shows_more()
         giver = Giver(signal.actor, signal.at or workflow.now())
         delivered = self._questions.deliver(signal.responses, giver, offered=signal.offered)
         for key in delivered.refused:
@@ -305,6 +315,13 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             self._unpublished = True
             asyncio.get_running_loop().call_soon(self._publish)
 
+    def _shows_more(self) -> None:
+        """Note that the view may have changed in something else. Questions that come with it, even of tasks that this
+        turn of the loop only starts, are published together with it.
+        """
+        if self._publishes_all:
+            asyncio.get_running_loop().call_soon(self._changed)
+
     def _publish(self) -> None:
         self._unpublished = False
         if self._body is not None and self._body.task.done():
@@ -314,10 +331,17 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             self._arm_window()
         else:
             self._disarm_window()
-        if tuple(requests) != self._published_keys:
+        asked = tuple(requests) != self._published_keys
+        if asked:
             self._published_keys = tuple(requests)
             self._changed_at = workflow.now()
-            workflow.upsert_memo({VIEW_MEMO: self._snapshot()})
+        if not asked and not self._publishes_all:
+            return
+        snapshot = self._snapshot()
+        if asked or snapshot != self._published:
+            self._published = snapshot
+            workflow.upsert_memo({VIEW_MEMO: snapshot})
+        if asked:
             self._publish_status("input_required" if requests else "working")
 
     def _view(self) -> TaskView:
@@ -331,7 +355,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             page_forms=self._questions.page_forms() or None,
             progress=self._progress or None,
             changed_at=self._changed_at,
-            awaits_handle=self._awaits_handle,
+            published=self._publishes_all or None,
         )
 
     def _snapshot(self) -> dict[str, Any]:
