@@ -257,7 +257,7 @@ class Reader:
         run_id, length, since = self._pending.get(run.task_id, ("", 0, now))
         if (run_id, length) != (run.run_id, run.history_length):
             self._pending[run.task_id] = run.run_id, run.history_length, now
-        elif now - since > QUERY_SECONDS:
+        elif now - since > QUERY_SECONDS - _LONGEST_PAUSE:
             raise NoWorker
 
     async def _ask(self, run: Described) -> Answer:

@@ -71,12 +71,32 @@ async def test_a_call_that_is_repeated_tells_its_run_of_the_handle_once(
     assert (await client.finished(task_id))["result"]["structuredContent"] == {"answer": "yes"}
 
 
-async def test_a_task_that_nobody_works_on_is_sent_a_bounded_number_of_answers(faulty: Stack, front: Process) -> None:
+async def test_a_working_task_that_nobody_works_on_is_sent_no_answers(faulty: Stack, front: Process) -> None:
     engine = await Client.connect(faulty.temporal.address)
     async with McpClient(front.url) as client:
         worker = await faulty.worker()
         task_id = await client.start("delayed_ask", {"seconds": 1})
         await eventually(lambda: has(engine, task_id, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED), what="a step")
+        await worker.kill()
+        guesses = [{f"guess-{number}": accept(text="x")} for number in range(MOST_BLIND + 5)]
+        replies = await asyncio.gather(*(client.update(task_id, guess) for guess in guesses))
+        assert all(reply.result == ACKNOWLEDGED for reply in replies)
+        assert await signals(engine, task_id) == 0
+        await faulty.worker()
+        (key,) = await client.parked(task_id)
+        assert (await client.update(task_id, {key: accept(text="yes")})).result == ACKNOWLEDGED
+        assert (await client.finished(task_id))["status"] == "completed"
+
+
+async def test_a_task_whose_questions_nobody_knows_is_sent_a_bounded_number_of_answers(
+    faulty: Stack, front: Process
+) -> None:
+    engine = await Client.connect(faulty.temporal.address)
+    async with McpClient(front.url) as client:
+        worker = await faulty.worker()
+        task_id = await client.start("emit_size", {"mode": "question", "n": 70_000})  # no memo has room for it
+        published = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
+        await eventually(lambda: has(engine, task_id, published), what="the question")
         await worker.kill()
         guesses = [{f"guess-{number}": accept(text="x")} for number in range(MOST_BLIND + 5)]
         replies = await asyncio.gather(*(client.update(task_id, guess) for guess in guesses))

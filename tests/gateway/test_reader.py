@@ -87,6 +87,45 @@ async def test_a_working_task_is_queried(served: Bridge) -> None:
     assert (await served.ended(task)).status == "completed"
 
 
+async def test_a_working_task_that_publishes_every_change_is_not_queried(served: Bridge, replica: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a"]], "hold": True, "every": True})
+    await served.parked(task, "a")
+    await served.answer(task, "a")
+    for bridge in (served, replica):
+        state = await bridge.read(task)
+        assert isinstance(state, Live)
+        assert (state.status, state.status_message) == ("working", None)
+    await served.answer(task, "release")
+    assert (await served.ended(task)).status == "completed"
+    assert served.gateway.queries + replica.gateway.queries == 0
+
+
+async def test_a_task_that_publishes_every_change_is_queried_for_a_view_that_is_too_large(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a"]], "every": True, "omit": True})
+    await served.parked(task, "a")
+    assert served.gateway.queries > 0
+
+
+async def test_a_pending_workflow_task_that_nobody_works_on_is_waited_for_once(bridge: Bridge) -> None:
+    async with bridge.worker():
+        task = await bridge.start("asker", {"rounds": [["a", "b"]], "every": True})
+        await bridge.parked(task, "a", "b")
+        await bridge.settled(task)
+    await bridge.answer(task, "a")
+    bridge.reader.acknowledged(task, ["a"])
+    described = list[int]()
+    for _ in range(3):
+        before = bridge.gateway.describes
+        state = await bridge.read(task)
+        assert isinstance(state, Live)
+        assert (asked(state), state.status_message) == ({"b"}, NO_WORKER)
+        described.append(bridge.gateway.describes - before)
+    assert described[-1] < described[0] / 2, "the second may wait again: a sticky queue's timeout makes it another one"
+    assert bridge.gateway.queries == 0
+    async with bridge.worker():
+        assert (await bridge.parked(task, "b")).status_message is None
+
+
 async def test_a_workflow_without_handlers_is_working_and_can_be_cancelled(served: Bridge) -> None:
     task = await served.start("mute", {})
     await served.settled(task)
@@ -326,8 +365,9 @@ async def test_many_readers_on_two_replicas_get_exact_views(served: Bridge, repl
     assert all(asked(state) == {"b"} for state in states)
 
 
-async def test_a_failing_workflow_task_is_answered_from_the_snapshot_in_time(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"]]})
+@pytest.mark.parametrize("every", [False, True])
+async def test_a_failing_workflow_task_is_answered_from_the_snapshot_in_time(served: Bridge, every: bool) -> None:
+    task = await served.start("asker", {"rounds": [["a"]], "every": every})
     await served.parked(task, "a")
     await served.gateway.signal_update(task, UpdateSignal(responses={"wedge": {}}), tool="tool")
     state = await served.read(task)

@@ -20,7 +20,7 @@ class Asker:
     """Asks the keys of each round at once, round after round.
 
     Arguments: `rounds`; `publish` (default true) to keep the memo's snapshot; `omit` to publish that it is too large,
-    `omit_first` only the first time; `hold` to go on working until the key "release" arrives; `continue_after` rounds
+    `omit_first` only the first time; `every` to say that every change is published; `hold` to go on working until the key "release" arrives; `continue_after` rounds
     to continue as new. The key "wedge" fails the workflow task.
     """
 
@@ -33,6 +33,8 @@ class Asker:
 
     @workflow.run
     async def run(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if arguments.get("every"):
+            self._publish()
         for number, keys in enumerate(arguments["rounds"]):
             if arguments.get("continue_after") == number:
                 rest = {
@@ -59,6 +61,7 @@ class Asker:
             "status": "working",
             "changedAt": self.changed_at.isoformat(),
             "later": "ignored",
+            **({"published": True} if self.arguments.get("every") else {}),
         }
         if self.open:
             view["status"] = "input_required"

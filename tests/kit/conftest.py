@@ -74,6 +74,7 @@ class Tasks:
             "era": "2026-07-28",
             "client_capabilities": {"elicitation": {}},
             "delivery": "task",
+            "publish_views": True,
             **memo,
         }
         arguments = {} if name.startswith("kit_before") else {"mode": mode, "steps": steps}

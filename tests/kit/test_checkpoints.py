@@ -51,6 +51,21 @@ async def test_an_open_question_keeps_its_key_and_its_answer_over_rollovers(task
     assert (await run.result())["structuredContent"]["stopped"] is True
 
 
+async def test_a_run_that_continued_before_its_handle_was_given_still_waits_for_it(tasks: Tasks) -> None:
+    run = await tasks.start("kit_loop", steps=100, handle_awaited=True, answer_window_ms=4000)
+    first = (await run.handle.describe()).run_id
+    keys = set[str]()
+    while (await run.handle.describe()).run_id == first:
+
+        async def fresh() -> str | None:
+            return next((key for key in (await run.view()).get("inputRequests", {}) if key not in keys), None)
+
+        key = await eventually(fresh, what="a question")
+        keys.add(key)
+        await run.update({key: accept(confirm=True)})
+    assert (await run.failure()).type == "mcp.Expired"
+
+
 async def test_an_answer_that_meets_the_workflow_task_of_a_rollover_is_published_with_it(tasks: Tasks) -> None:
     """Temporal fails that workflow task, and then shows the timer that led to it and the answer at once."""
     run = await tasks.start("kit_answered_rollover")

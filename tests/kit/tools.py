@@ -370,6 +370,47 @@ class BeforeTwice(Task[Nothing, str]):
         return str((await self.elicit("Really?", Confirm, key="really")).confirm)
 
 
+@tool(name="kit_report", description="Reports as its mode says.", client_capabilities={"elicitation": {}})
+class Report(Task[Mode, str]):
+    State = Loop
+
+    async def execute(self, arguments: Mode) -> str:
+        await getattr(self, arguments.mode)(arguments)
+        await workflow.sleep(3600)
+        return "slept"
+
+    async def nothing(self, _: Mode) -> None:
+        """Waits at once."""
+
+    async def each_step(self, arguments: Mode) -> None:
+        for number in range(arguments.steps):
+            await workflow.sleep(0.01)
+            self.progress(number + 1, total=arguments.steps)
+
+    async def at_once(self, arguments: Mode) -> None:
+        await workflow.sleep(0.01)
+        for number in range(arguments.steps):
+            self.progress(number + 1)
+
+    async def with_questions(self, arguments: Mode) -> None:
+        await workflow.sleep(0.01)
+        self.progress(1)
+        await asyncio.gather(*(self.elicit("Sure?", Confirm) for _ in range(arguments.steps)))
+
+    async def large(self, arguments: Mode) -> None:
+        question = asyncio.create_task(self.elicit("?" * 70_000, Confirm, key="large"))
+        await self.each_step(arguments)
+        await question
+
+    async def rollover(self, arguments: Mode) -> None:
+        if self.state is None:
+            self.progress(1)
+        while self.state is None:
+            await workflow.sleep(0.01)
+            if workflow.info().is_continue_as_new_suggested():
+                await self.checkpoint(Loop(index=1, answers=[]))
+
+
 ANSWERERS = {"not_owner": NOT_OWNER, "group": group("managers"), "anybody": None}
 
 
@@ -467,6 +508,7 @@ TASKS = (
     DeepCheckpoint,
     Before,
     BeforeTwice,
+    Report,
     AskOthers,
     AskOthersEachWay,
     AskOthersForLong,

@@ -146,7 +146,10 @@ async def approved(handle: Handle) -> None:
     await ended(handle)
 
 
-CLOSES: Final[Mapping[str, tuple[str, str, Drive, Mapping[str, Any]]]] = {
+Way = tuple[str, str, Drive, Mapping[str, Any]]
+"""The tool, its way, who drives it to its end, and what its memo says."""
+
+STARTED_BEFORE: Final[Mapping[str, Way]] = {
     "completed": ("replay_work", "", ended, {}),
     "failed": ("replay_work", "failed", ended, {}),
     "tool_error": ("replay_work", "tool_error", ended, {}),
@@ -166,7 +169,16 @@ CLOSES: Final[Mapping[str, tuple[str, str, Drive, Mapping[str, Any]]]] = {
     "continued": ("replay_loop", "", looped, {"lifetime_ms": 3_600_000}),
     "approved": ("replay_approve", "", approved, {}),
 }
-"""By name: the tool, its way, who drives it to its end, and what its memo says."""
+"""By name, as runs were started before they published every change of their view."""
+
+CLOSES: Final[Mapping[str, Way]] = {
+    **STARTED_BEFORE,
+    **{
+        f"{name}_published": (tool, way, drive, {**memo, "publish_views": True})
+        for name, (tool, way, drive, memo) in STARTED_BEFORE.items()
+    },
+}
+"""All of them, and the same as runs are started now."""
 
 
 async def record(client: Client, name: str) -> None:

@@ -126,7 +126,7 @@ class Run:
     async def _record(self, name: str | None) -> None:
         if name is not None and os.environ.get(RECORD) == "1":
             HISTORIES.mkdir(exist_ok=True)
-            (HISTORIES / f"{name}.json").write_text(_portable(await self.history()))
+            (HISTORIES / f"{name}.published.json").write_text(_portable(await self.history()))
 
 
 class Driver:
@@ -146,6 +146,7 @@ class Driver:
             "era": "2026-07-28",
             "client_capabilities": {"elicitation": {}},
             "delivery": "task",
+            "publish_views": True,
         }
         memo = TaskMemo(**fields | changes)
         handle = await self.client.start_workflow(

@@ -1,6 +1,7 @@
 """Every shipped tool has recorded histories; tests/replay replays them, with those of the kit.
 
-`RECORD_HISTORIES=1 pytest tests/workflows_shipped` records them anew; a change of one is a deliberate act.
+`RECORD_HISTORIES=1 pytest tests/workflows_shipped` records them anew; a change of one is a deliberate act. Those
+without `published` in their names are of runs that were started before views were, and stay as they are.
 """
 
 from __future__ import annotations

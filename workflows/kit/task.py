@@ -298,7 +298,6 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         if signal.handle:
             self._awaits_handle = False
             self._disarm_window()
-            self._shows_more()
         giver = Giver(signal.actor, signal.at or workflow.now())
         delivered = self._questions.deliver(signal.responses, giver, offered=signal.offered)
         for key in delivered.refused:
