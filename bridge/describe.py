@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,7 +42,8 @@ class Described:
 
     `activities` is how many an open run has scheduled or running; while one runs, `heartbeat` moves without an event.
     `asked_at` is the event loop's time just before the describe was sent: whatever was acknowledged before is in it.
-    `plain`: the task was started in plain text, so a codec is nothing that its worker must have.
+    `plain`: the task was started in plain text, so a codec is nothing that its worker must have. `pending_since` tells
+    pending workflow tasks apart, by the time at which one was scheduled; None for one that is tried again.
     """
 
     task_id: str
@@ -64,6 +65,7 @@ class Described:
     heartbeat: Progress | None
     asked_at: float
     plain: bool = False
+    pending_since: datetime | None = field(default=None, compare=False)
 
     @property
     def first_of_chain(self) -> bool:
@@ -102,6 +104,7 @@ async def described(
     info = response.workflow_execution_info
     extended = response.workflow_extended_info
     memo = info.memo.fields
+    pending = response.pending_workflow_task
     return Described(
         task_id=task_id,
         run_id=info.execution.run_id,
@@ -122,6 +125,7 @@ async def described(
         heartbeat=await _heartbeat(list(response.pending_activities), payloads),
         asked_at=asked_at,
         plain=TASK_MEMO in memo and memo[TASK_MEMO].metadata.get(ENCODING_FIELD) != ENCODING,
+        pending_since=moment(pending.scheduled_time) if pending.attempt == 1 else None,
     )
 
 

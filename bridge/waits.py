@@ -19,7 +19,7 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 8.0
 
 REREAD_SECONDS: Final = 5.0
-"""How long a state is taken for true without an event: where no worker answered a query, none tells that one is back.
+"""How long a state is taken for true without an event: where nobody worked on the task, none tells that one is back.
 """
 
 _END: Final = object()

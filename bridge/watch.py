@@ -1,8 +1,9 @@
 """One task that is watched: what is known of it, who listens, and the poll of its history.
 
-A listener gets every published change in order, from the state that it has read itself. One that does not keep up loses
-the oldest of them, never the newest, and holds nobody else up. Readers are told the task as it was last heard of, but
-only while the poll is alive, and never less than this process has already seen by a describe.
+A listener gets every published change in order, from the state that it has read itself. One that does not keep up is
+told the latest progress alone, loses the oldest changes, never the newest, and holds nobody else up. Readers are told
+the task as it was last heard of, but only while the poll is alive, and never less than this process has already seen by
+a describe.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from datetime import datetime
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from bridge.describe import Described
 from bridge.errors import BridgeError, TaskNotFound
@@ -54,6 +54,8 @@ class Listener:
     def put(self, moment: Moment | None) -> None:
         """Add a change; None, or one of a workflow that publishes no snapshot, says that it is time to look."""
         change = None if moment is None or moment.run.snapshot is None else moment
+        if change is not None and self._unread and _only_progressed(self._unread[-1], change):
+            self._unread.pop()
         if change is not None or not self._unread or self._unread[-1] is not None:
             self._unread.append(change)
         self._arrived.set()
@@ -212,6 +214,15 @@ class Watch:
                     listener.put(moment)
 
 
+def _only_progressed(before: Moment | None, now: Moment) -> bool:
+    """Whether the same is asked, in the same run."""
+    return before is not None and before.run.run_id == now.run.run_id and _asked(before.run) == _asked(now.run)
+
+
+def _asked(run: Described) -> dict[str, dict[str, Any]]:
+    return (run.snapshot and run.snapshot.input_requests) or {}
+
+
 def _is_settled(moment: Moment) -> bool:
     """Whether nothing is pending, of which what it brings is still to come."""
     return not moment.run.pending_task
@@ -219,12 +230,7 @@ def _is_settled(moment: Moment) -> bool:
 
 def _brought_another_view(known: Moment, last: Moment) -> bool:
     """Whether the task went on in another run, with a view that no event of either published."""
-    before, now = known.run, last.run
-    return before.run_id != now.run_id and _changed_at(before) != _changed_at(now)
-
-
-def _changed_at(run: Described) -> datetime | None:
-    return run.snapshot.changed_at if run.snapshot else None
+    return known.run.run_id != last.run.run_id and known.run.snapshot != last.run.snapshot
 
 
 def _same_activities(known: Moment, news: list[Moment]) -> bool:

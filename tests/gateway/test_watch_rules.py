@@ -49,6 +49,12 @@ def run(length: int, *, run_id: str = "r", snapshot: TaskView | bool = True, **f
     return replace(described, **fields)
 
 
+def asking(key: str) -> TaskView:
+    """A view with one question."""
+    request = {"method": "elicitation/create", "params": {"message": key}}
+    return TaskView(status="input_required", input_requests={key: request}, changed_at=BEGAN)
+
+
 class StillFollower:
     """Hears nothing."""
 
@@ -205,10 +211,19 @@ def test_a_listener_that_looked_itself_is_not_told_what_was_before() -> None:
 
 def test_a_listener_that_does_not_keep_up_loses_the_oldest_changes() -> None:
     listener = Listener()
-    many = [Moment(run(number), told=True) for number in range(MAX_UNREAD + 10)]
+    many = [Moment(run(number, snapshot=asking(f"q{number}")), told=True) for number in range(MAX_UNREAD + 10)]
     for moment in many:
         listener.put(moment)
     assert told(listener) == many[10:]
+
+
+def test_a_listener_that_does_not_keep_up_loses_no_change_to_progress() -> None:
+    listener = Listener()
+    asked = Moment(run(1, snapshot=asking("a")), told=True)
+    reports = [Moment(run(number), told=True) for number in range(2, MAX_UNREAD + 10)]
+    for moment in (asked, *reports):
+        listener.put(moment)
+    assert told(listener) == [asked, reports[-1]]
 
 
 def test_progress_is_not_taken_back_where_the_poll_does_not_know_it() -> None:
@@ -238,11 +253,13 @@ def test_a_report_that_was_described_before_the_activity_ended_is_not_shown_afte
 
 
 def test_listeners_without_a_poll_are_told_progress_by_describes() -> None:
-    watch, listener = Watch(cast(Follower, StillFollower())), Listener()
-    watch.join(listener)
-    for value in (1, 2):
-        watch.looked(run(5, activities=1, heartbeat=progress(value)), 0)
-    assert [moment and moment.run.heartbeat for moment in told(listener)] == [progress(1), progress(2)]
+    watch, early, late = Watch(cast(Follower, StillFollower())), Listener(), Listener()
+    watch.join(early)
+    watch.looked(run(5, activities=1, heartbeat=progress(1)), 0)
+    watch.join(late)
+    watch.looked(run(5, activities=1, heartbeat=progress(2)), 0)
+    for listener in (early, late):
+        assert [moment and moment.run.heartbeat for moment in told(listener)] == [progress(2)]
 
 
 def test_the_poll_is_short_while_the_task_is_read() -> None:

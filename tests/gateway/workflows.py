@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +21,8 @@ class Asker:
     """Asks the keys of each round at once, round after round.
 
     Arguments: `rounds`; `publish` (default true) to keep the memo's snapshot; `omit` to publish that it is too large,
-    `omit_first` only the first time; `every` to say that every change is published; `hold` to go on working until the key "release" arrives; `continue_after` rounds
-    to continue as new. The key "wedge" fails the workflow task.
+    `omit_first` only the first time; `every` to say that every change is published; `hold` to go on working until the
+    key "release" arrives; `continue_after` rounds to continue as new. The key "wedge" fails the workflow task.
     """
 
     @workflow.init
@@ -137,6 +138,25 @@ class Beater:
         }
 
 
+@workflow.defn(name="busy", sandboxed=False)
+class Busy:
+    """Does so many steps at a time, one after the other, that a workflow task is always pending; publishes how many it
+    has done, until it is cancelled.
+    """
+
+    @workflow.run
+    async def run(self, arguments: dict[str, Any]) -> None:
+        self.done = 0
+        await asyncio.gather(*(self._steps() for _ in range(arguments["at_a_time"])))
+
+    async def _steps(self) -> None:
+        while True:
+            await workflow.execute_activity(step, start_to_close_timeout=timedelta(seconds=30))
+            self.done += 1
+            view = {"v": 1, "status": "working", "changedAt": workflow.info().start_time.isoformat(), "published": True}
+            workflow.upsert_memo({"mcp_view": view | {"progress": [{"progress": self.done}]}})
+
+
 @workflow.defn(name="ender", sandboxed=False)
 class Ender:
     """Ends in the way its arguments name; see the table in test_rows.py."""
@@ -191,6 +211,11 @@ async def beat(arguments: dict[str, Any]) -> str:
 
 
 @activity.defn
+async def step() -> None:
+    """Returns at once."""
+
+
+@activity.defn
 async def fail(arguments: dict[str, Any]) -> None:
     """Fail as the arguments say; a plain exception without a type."""
     if arguments.get("plain"):
@@ -203,5 +228,5 @@ async def fail(arguments: dict[str, Any]) -> None:
     )
 
 
-WORKFLOWS = [Asker, Mute, Junk, Beater, Ender]
-ACTIVITIES = [beat, fail]
+WORKFLOWS = [Asker, Mute, Junk, Beater, Busy, Ender]
+ACTIVITIES: list[Callable[..., Any]] = [beat, step, fail]

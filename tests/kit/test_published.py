@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.converter import JSONPlainPayloadConverter
 
 from tests.kit.conftest import Run, Tasks
@@ -91,17 +93,42 @@ async def test_the_end_of_the_phase_before_a_handle_is_published(tasks: Tasks) -
     ]
 
 
-async def test_a_view_that_is_too_large_is_left_out_once(tasks: Tasks) -> None:
+async def test_a_view_that_is_too_large_is_left_out_each_time(tasks: Tasks) -> None:
     run = await tasks.start("kit_report", "large", steps=2)
 
     async def both_reported() -> bool:
         return reported(await run.view()) == [1, 2]
 
     await eventually(both_reported, what="both reports")
-    assert await many(run, 1) == [{"v": 1, "omitted": True}]
+    assert await many(run, 3) == [{"v": 1, "omitted": True}] * 3
 
 
-async def test_a_run_that_continued_as_new_publishes_nothing_that_it_was_handed(tasks: Tasks) -> None:
+async def test_progress_alone_makes_no_view_too_large(tasks: Tasks) -> None:
+    run = await tasks.start("kit_report", "long_messages", steps=20)
+    (view,) = await many(run, 1)
+    assert reported(view) == [17, 18, 19, 20]
+
+
+async def test_an_answer_to_a_question_that_only_the_run_before_asked_is_published(tasks: Tasks) -> None:
+    run = await tasks.start("kit_report", "asked_before_rollover", delivery="result", answer_window_ms=3000)
+    first = (await run.handle.describe()).run_id
+
+    async def asleep() -> bool:
+        described = await run.handle.describe()
+        started = described.run_id != first and described.history_length > 3
+        return started and not described.raw_description.HasField("pending_workflow_task")
+
+    await eventually(asleep, what="the next run")
+    assert list((await run.memo())[VIEW_MEMO]["inputRequests"]) == ["sure"]
+    await run.update({"sure": accept(confirm=True)})
+    views = await many(run, 2)
+    assert [list(view.get("inputRequests", {})) for view in views] == [["sure"], []]
+    await asyncio.sleep(4)
+    assert (await run.handle.describe()).status is WorkflowExecutionStatus.RUNNING, "its window was closed"
+    await run.handle.cancel()
+
+
+async def test_each_run_publishes_in_its_first_workflow_task(tasks: Tasks) -> None:
     run = await tasks.start("kit_report", "rollover")
     first = (await run.handle.describe()).run_id
 
@@ -111,10 +138,9 @@ async def test_a_run_that_continued_as_new_publishes_nothing_that_it_was_handed(
         return started and not described.raw_description.HasField("pending_workflow_task")
 
     await eventually(asleep, what="the next run")
-    assert await published(run) == []
-    snapshot = (await run.memo())[VIEW_MEMO]
-    assert snapshot == await run.view()
-    assert reported(snapshot) == [1]
+    (view,) = await published(run)
+    assert view == await run.view()
+    assert reported(view) == [1]
 
 
 async def test_a_run_that_was_started_without_the_word_publishes_its_questions_alone(tasks: Tasks) -> None:

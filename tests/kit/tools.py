@@ -402,13 +402,27 @@ class Report(Task[Mode, str]):
         await self.each_step(arguments)
         await question
 
+    async def long_messages(self, arguments: Mode) -> None:
+        for number in range(arguments.steps):
+            self.progress(number + 1, message="\N{GRINNING FACE}" * 900)
+
+    async def asked_before_rollover(self, _: Mode) -> None:
+        if self.state is not None:
+            await workflow.sleep(3600)
+        question = asyncio.create_task(self.elicit("Sure?", Confirm, key="sure"))
+        while not question.done():
+            await self.step_and_checkpoint()
+
     async def rollover(self, arguments: Mode) -> None:
         if self.state is None:
             self.progress(1)
         while self.state is None:
-            await workflow.sleep(0.01)
-            if workflow.info().is_continue_as_new_suggested():
-                await self.checkpoint(Loop(index=1, answers=[]))
+            await self.step_and_checkpoint()
+
+    async def step_and_checkpoint(self) -> None:
+        await workflow.execute_activity(kit_step, 0.0, start_to_close_timeout=timedelta(seconds=10))
+        if workflow.info().is_continue_as_new_suggested():
+            await self.checkpoint(Loop(index=1, answers=[]))
 
 
 ANSWERERS = {"not_owner": NOT_OWNER, "group": group("managers"), "anybody": None}

@@ -169,7 +169,7 @@ class PageForm(Wire):
 
 
 class TaskView(Wire):
-    """What a live task looks like now; the query's answer and, while nothing runs, the memo's snapshot.
+    """What a live task looks like now; the query's answer, and the memo's snapshot.
 
     `changed_at` moves with `status` and `input_requests` only. `phase` is set while no handle may be given yet.
     `progress` holds the latest reports, oldest first, for a caller that waits for them. `answerers` says, by key, who

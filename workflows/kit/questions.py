@@ -184,11 +184,12 @@ class Question:
 
 @dataclass
 class Delivered:
-    """What became of a signal's answers: whether an outstanding question was answered, and the keys of the questions
-    whose answers were not the actor's to give.
+    """What became of a signal's answers: whether an outstanding question was answered, whether one was that the run
+    before asked and this one has not yet, and the keys of the questions whose answers were not the actor's to give.
     """
 
     changed: bool = False
+    carried: bool = False
     refused: list[str] = field(default_factory=list)
 
 
@@ -274,7 +275,7 @@ class Questions:
             elif isinstance(known, Question):
                 delivered.changed |= self._answer(known, response, provenance)
             else:
-                self._answer_carried(known, response, provenance)
+                delivered.carried |= self._answer_carried(known, response, provenance)
         return delivered
 
     def carried(self) -> list[CarriedQuestion]:
@@ -338,7 +339,9 @@ class Questions:
         question.answered.set_result(dict(response))
         return True
 
-    def _answer_carried(self, carried: CarriedQuestion, response: Any, provenance: Answer) -> None:
-        if carried.answer is None and answer_problem(carried.request, carried.page, response, provenance.by) is None:
-            answered = carried.model_copy(update={"answer": dict(response), "provenance": provenance})
-            self._carried[self._carried.index(carried)] = answered
+    def _answer_carried(self, carried: CarriedQuestion, response: Any, provenance: Answer) -> bool:
+        if carried.answer is not None or answer_problem(carried.request, carried.page, response, provenance.by):
+            return False
+        answered = carried.model_copy(update={"answer": dict(response), "provenance": provenance})
+        self._carried[self._carried.index(carried)] = answered
+        return True

@@ -49,6 +49,9 @@ ResultT = TypeVar("ResultT")
 KEPT_PROGRESS: Final = 16
 """Progress reports in a view: enough for a caller that reads every few workflow tasks to miss none."""
 
+KEPT_PROGRESS_CHARS: Final = 4_000
+"""Of their messages together, so that progress alone never makes a view too large to be published."""
+
 _STATUS: Final = SearchAttributeKey.for_keyword(STATUS_ATTRIBUTE)
 
 
@@ -98,7 +101,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         self._published_keys: tuple[str, ...] = ()
         # What a run does is set by what it was started with: those of before replay as they were
         self._publishes_all = self.memo is not None and bool(self.memo.publish_views)
-        self._published: Any = workflow.memo_value(VIEW_MEMO, default=None)
+        self._more_to_show = False
         self._stop: Literal["cancel", "lifetime", "answer_window"] | None = None
         self._window_timer: asyncio.TimerHandle | None = None
         self._body: Body[Any] | None = None
@@ -122,7 +125,7 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         """
         report = progress_report(progress, total, message)
         if report is not None:
-            self._progress = [*self._progress, report][-KEPT_PROGRESS:]
+            self._progress = _latest([*self._progress, report])
             self._shows_more()
 
     async def checkpoint(self, state: BaseModel) -> None:
@@ -300,6 +303,9 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             self._disarm_window()
         giver = Giver(signal.actor, signal.at or workflow.now())
         delivered = self._questions.deliver(signal.responses, giver, offered=signal.offered)
+        if delivered.carried and self._publishes_all:
+            self._disarm_window()
+            self._changed()
         for key in delivered.refused:
             workflow.logger.warning("answer.refused", extra={"key": cut(key, 200), "reason": "not theirs to give"})
         if delivered.changed:
@@ -318,7 +324,9 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         """Note that the view may have changed in something else. Questions that come with it, even of tasks that this
         turn of the loop only starts, are published together with it.
         """
-        if self._publishes_all:
+        # Outside of its loop an author's `finally` is closed, of a run that a stopping worker drops from memory
+        if self._publishes_all and workflow.in_workflow():
+            self._more_to_show = True
             asyncio.get_running_loop().call_soon(self._changed)
 
     def _publish(self) -> None:
@@ -334,12 +342,9 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         if asked:
             self._published_keys = tuple(requests)
             self._changed_at = workflow.now()
-        if not asked and not self._publishes_all:
-            return
-        snapshot = self._snapshot()
-        if asked or snapshot != self._published:
-            self._published = snapshot
-            workflow.upsert_memo({VIEW_MEMO: snapshot})
+        if asked or self._more_to_show:  # not by what is in the view: one that says more must not be published more
+            self._more_to_show = False
+            workflow.upsert_memo({VIEW_MEMO: self._snapshot()})
         if asked:
             self._publish_status("input_required" if requests else "working")
 
@@ -393,6 +398,14 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
     def overrides_before_handle(cls) -> bool:
         """Whether the tool has questions before a handle is given."""
         return cls.before_handle is not Task.before_handle
+
+
+def _latest(reports: list[Progress]) -> list[Progress]:
+    """The latest of them, in bounds."""
+    kept = reports[-KEPT_PROGRESS:]
+    while len(kept) > 1 and sum(len(report.message or "") for report in kept) > KEPT_PROGRESS_CHARS:
+        kept = kept[1:]
+    return kept
 
 
 _EXPIRY: Final[Mapping[str, str]] = {
