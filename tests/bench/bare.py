@@ -121,4 +121,5 @@ def _memo(tool: str) -> dict[str, Any]:
         era="2026-07-28",
         client_capabilities={"elicitation": {"form": {}}},
         delivery="task",
+        publish_views=True,
     ).to_json()

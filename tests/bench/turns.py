@@ -1,6 +1,7 @@
 """All contenders of a group take turns, after one that does not count. A figure is the median of its turns, a bar the
 ratio of two medians: a machine that is busy for a while is so for all of them. A turn begins when what the one before
-left to do is done: a task that was made is still to be worked on.
+left to do is done: a task that was made is still to be worked on. Every other time the order is turned round, because
+whoever follows one that worked both cores hard is slower for a second or two, whatever it does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ async def compare(world: World, comparison: Comparison) -> Outcome:
     notes: list[str] = []
     with world.progress(comparison.title, (plan.turns + 1) * len(contenders)) as step:
         for turn in range(plan.turns + 1):
-            for contender in list(contenders):
+            for contender in contenders[:: -1 if turn % 2 else 1]:
                 step(f"turn {turn}: {contender.name}" if turn else f"warming up {contender.name}")
                 try:
                     sample = await _turn(world, contender, seconds if turn else seconds * WARM_UP)

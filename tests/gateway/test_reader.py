@@ -416,8 +416,9 @@ async def test_a_paused_task_shows_its_last_state_and_says_that_it_is_paused(ser
     assert asked(await served.read(task)) == set()
 
 
-async def test_a_task_that_continued_as_new_is_one_task(served: Bridge, replica: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"], ["b"]], "continue_after": 1})
+@pytest.mark.parametrize("every", [False, True])
+async def test_a_task_that_continued_as_new_is_one_task(served: Bridge, replica: Bridge, every: bool) -> None:
+    task = await served.start("asker", {"rounds": [["a"], ["b"]], "continue_after": 1, "every": every})
     first = await served.parked(task, "a")
     await served.answer(task, "a")
     second = await replica.parked(task, "b")

@@ -82,7 +82,8 @@ class ApproveInvoice:
 
     @workflow.query(name="mcp_task")
     def view(self) -> dict[str, Any]:
-        view: dict[str, Any] = {"v": 1, "status": "working", "changedAt": self.changed_at.isoformat()}
+        changed_at = self.changed_at.isoformat()
+        view: dict[str, Any] = {"v": 1, "status": "working", "changedAt": changed_at, "published": True}
         if self.question:
             view |= {"status": "input_required", "inputRequests": {"approval": self.question}}
         return view
