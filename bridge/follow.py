@@ -86,6 +86,7 @@ class _Run:
             "history_length": 0,
             "worker_seen": False,
             "pending_task": False,
+            "pending_since": None,
             "cancel_requested": False,
             "closed_at": None,
             "continued": False,

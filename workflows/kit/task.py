@@ -303,12 +303,9 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
             self._disarm_window()
         giver = Giver(signal.actor, signal.at or workflow.now())
         delivered = self._questions.deliver(signal.responses, giver, offered=signal.offered)
-        if delivered.carried and self._publishes_all:
-            self._disarm_window()
-            self._changed()
         for key in delivered.refused:
             workflow.logger.warning("answer.refused", extra={"key": cut(key, 200), "reason": "not theirs to give"})
-        if delivered.changed:
+        if delivered.changed or (delivered.carried and self._publishes_all):
             self._disarm_window()  # each round renews the answer window
             self._changed()
 
