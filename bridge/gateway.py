@@ -28,6 +28,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
     GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
 )
 from temporalio.client import Client
 from temporalio.common import (
@@ -52,6 +53,7 @@ from bridge.events import Event, told
 from bridge.follow import Follower
 from bridge.payloads import encoded
 from bridge.query import TIMED_OUT, Answer, ask_view
+from bridge.turnover import worked_in
 from workflows.kit.contract import (
     OWNER_ATTRIBUTE,
     STATUS_ATTRIBUTE,
@@ -72,6 +74,9 @@ COUNT: Final = timedelta(seconds=1)
 """For one attempt: callers may wait for it, and need not know the outcome."""
 
 RETENTION_SECONDS: Final = 3600.0
+
+LATEST_EVENTS: Final = 200
+"""Read to see which workflow tasks of a busy run ended lately; the last two are enough."""
 
 _TOOL: Final = SearchAttributeKey.for_keyword(TOOL_ATTRIBUTE)
 _OWNER: Final = SearchAttributeKey.for_keyword(OWNER_ATTRIBUTE)
@@ -307,6 +312,23 @@ class Gateway:
         payloads = self._connection.payloads(task_id)
         events = [await told(event, payloads, task_id) for event in response.history.events]
         return HistoryPage(tuple(event for event in events if event is not None), len(events), response.next_page_token)
+
+    async def worked_in(self, task_id: str, run_id: str, since: int, until: int) -> bool:
+        """See `bridge.turnover.worked_in`; the run's latest events decide.
+
+        Raises:
+            TaskNotFound, EngineUnavailable, EngineRefused
+        """
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
+            maximum_page_size=LATEST_EVENTS,
+        )
+        async with self._connection.bounded("history"):
+            response = await self._client.workflow_service.get_workflow_execution_history_reverse(
+                request, retry=True, timeout=ATTEMPT
+            )
+        return worked_in(reversed(response.history.events), since, until)
 
     def follower(self, task_id: str, slots: AbstractAsyncContextManager[Any]) -> Follower:
         """See `bridge.follow`."""

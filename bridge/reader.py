@@ -9,9 +9,8 @@ is
 1. a describe, or what the history told of a watched task; a closed run gives its outcome, which never changes and is
    kept,
 2. else the memo's snapshot, if no workflow task is pending: it was published with the change of state. A pending
-   workflow task gets time to end first; of a run at which one always is, two must end, for what was buffered while the
-   first one ran is worked in by the second. A workflow that does not publish all its views has only its parked ones
-   taken,
+   workflow task gets time to end first; of a run at which one always is, two must (`bridge.turnover`). A workflow that
+   does not publish all its views has only its parked ones taken,
 3. else the last query's view, if run and history length are those of the describe made *before* that query (never of a
    later one: a signal that arrives during a workflow task is buffered and does not move the length),
 4. else a query, shared only by readers whose describe preceded it,
@@ -31,7 +30,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -48,6 +47,7 @@ from bridge.queries import SharedQueries
 from bridge.query import QUERY_SECONDS, Answer
 from bridge.rights import Right, Rights
 from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal
+from bridge.turnover import Turnover
 from bridge.watches import Watches
 from workflows.kit.contract import Principal, TaskMemo, TaskView
 
@@ -165,7 +165,7 @@ class Reader:
                 return told
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
-        pause, counted, turnover = _FIRST_PAUSE, False, _Turnover()
+        pause, counted, turnover = _FIRST_PAUSE, False, Turnover()
         while True:
             patient, watched = pause < _PATIENCE, moment is not None
             moment = moment or await self._described(task_id)
@@ -182,7 +182,7 @@ class Reader:
                 if not watched:
                     turnover.saw(run)
                 try:
-                    view = await self._view(run, deadline, patient=patient, current=turnover.all_worked_in)
+                    view = await self._view(run, deadline, turnover, patient=patient)
                 except NoUsableView:
                     return Seen(live(task_id, memo, run.snapshot, heartbeat=run.heartbeat), run)
                 except NoWorker:
@@ -227,10 +227,8 @@ class Reader:
         """End the queries that are on their way."""
         await self._queries.close()
 
-    async def _view(self, run: Described, deadline: float, *, patient: bool, current: bool) -> TaskView | None:
-        """Steps 2 to 4; None if the workflow has not begun. `current`: although a workflow task is pending, all that
-        had happened when the read began is worked in.
-        """
+    async def _view(self, run: Described, deadline: float, turnover: Turnover, *, patient: bool) -> TaskView | None:
+        """Steps 2 to 4; None if the workflow has not begun."""
         published = run.snapshot is not None and bool(run.snapshot.published)
         if run.paused:
             raise NoWorker  # a query would be rejected at once
@@ -240,7 +238,7 @@ class Reader:
             if run.snapshot is not None and (run.snapshot.status == "working" or (published and not run.pending_task)):
                 return run.snapshot  # the run before published it as its last state, and no answer came since
         parked = run.snapshot is not None and run.snapshot.status == "input_required"
-        if (run.settled and (published or parked)) or (current and published):
+        if (run.settled and (published or parked)) or (published and await self._worked_in(run, turnover)):
             self._views.pop(run.task_id, None)  # of a state before this one; it must not come back as the last known
             return run.snapshot
         labelled = self._views.get(run.task_id)
@@ -255,6 +253,12 @@ class Reader:
                 return (await self._queries.view(run)).view
         except TimeoutError as error:
             raise NoWorker from error
+
+    async def _worked_in(self, run: Described, turnover: Turnover) -> bool:
+        """Whether all that had happened when the read began is worked in, although a workflow task is pending."""
+        if not (run.pending_task and turnover.two_ended):
+            return False
+        return await self._gateway.worked_in(run.task_id, run.run_id, turnover.since, run.history_length)
 
     def _wait_for_worker(self, run: Described) -> None:
         """Raises NoWorker: This workflow task has been waited for before, and for as long as a read may take. Nobody
@@ -285,7 +289,7 @@ class Reader:
         memo = self._authorised(run.memo, identity, right)
         if run.closed_at is not None and (ended := await self._ended(run, memo)) is not None:
             return Seen(ended, run)
-        if run.settled and run.snapshot is not None and run.snapshot.published:
+        if run.closed_at is None and run.settled and run.snapshot is not None and run.snapshot.published:
             return Seen(live(task_id, memo, run.snapshot, heartbeat=run.heartbeat), run)
         labelled = self._views.get(task_id)
         known = [view for view in (run.snapshot, labelled.view if labelled else None) if view is not None]
@@ -369,27 +373,6 @@ class Reader:
             kept = self._views.get(run.task_id)
             if kept is not None and kept.label != (run.run_id, run.history_length):
                 del self._views[run.task_id]  # it may ask what is answered now
-
-
-class _Turnover:
-    """Which of a run's workflow tasks were pending at the describes of one read."""
-
-    def __init__(self) -> None:
-        self._pending: datetime | None = None
-        self._ended = 0
-
-    def saw(self, run: Described) -> None:
-        """Note that of a describe."""
-        if run.pending_since is not None and run.pending_since != self._pending:
-            self._ended += self._pending is not None
-            self._pending = run.pending_since
-
-    @property
-    def all_worked_in(self) -> bool:
-        """Whether what had happened at the first describe is worked in. A workflow task that fails is not counted as
-        another one; where no worker is, at most one is given up, the one of a sticky queue.
-        """
-        return self._ended >= 2
 
 
 class _Kept:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from temporalio.service import RPCError
+
 from tests.bench.measure import Comparison, Contender, Outcome, Sample, medians, verdict
 from tests.bench.sessions import BenchError, reason
 from tests.bench.world import World
@@ -28,7 +30,7 @@ async def compare(world: World, comparison: Comparison) -> Outcome:
                 step(f"turn {turn}: {contender.name}" if turn else f"warming up {contender.name}")
                 try:
                     sample = await _turn(world, contender, seconds if turn else seconds * WARM_UP)
-                except* BenchError as failures:
+                except* (BenchError, RPCError) as failures:
                     notes.append(f"{contender.name} failed: {reason(failures)}")
                     contenders.remove(contender)
                     del results[contender.name]

@@ -146,6 +146,16 @@ async def test_a_task_that_is_never_at_rest_is_read_exactly_and_in_time(served: 
     await served.client.get_workflow_handle(task).terminate()
 
 
+async def test_workflow_tasks_that_fail_one_after_the_other_have_worked_nothing_in(served: Bridge) -> None:
+    task = await served.start("stumbler", {})
+    await served.parked(task, "q")
+    await served.answer(task, "q")
+    served.reader.acknowledged(task, ["q"])
+    for _ in range(3):
+        assert asked(await served.read(task)) == set()
+    await served.client.get_workflow_handle(task).terminate()
+
+
 def _steps(view: TaskView | None) -> float:
     return view.progress[-1].progress if view and view.progress else 0
 

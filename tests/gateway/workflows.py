@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -157,6 +158,33 @@ class Busy:
             workflow.upsert_memo({"mcp_view": view | {"progress": [{"progress": self.done}]}})
 
 
+@workflow.defn(name="stumbler", sandboxed=False)
+class Stumbler:
+    """Asks, with steps under way that end one after the other; once it is answered its workflow tasks are slow and
+    fail, with something buffered each time.
+    """
+
+    def __init__(self) -> None:
+        self.answered = False
+
+    @workflow.run
+    async def run(self, arguments: dict[str, Any]) -> None:
+        request = {"method": "elicitation/create", "params": {"message": "q", "requestedSchema": SCHEMA}}
+        view = {"v": 1, "changedAt": workflow.info().start_time.isoformat(), "published": True}
+        workflow.upsert_memo({"mcp_view": {**view, "status": "input_required", "inputRequests": {"q": request}}})
+        self.steps = [asyncio.create_task(self._step(number * 0.06)) for number in range(60)]
+        await workflow.wait_condition(lambda: self.answered)
+        time.sleep(0.25)  # noqa: ASYNC251 - a slow workflow task is the point
+        raise RuntimeError("stumbled")
+
+    async def _step(self, seconds: float) -> None:
+        await workflow.execute_activity(wait, seconds, start_to_close_timeout=timedelta(seconds=30))
+
+    @workflow.signal(name="mcp_update")
+    def update(self, signal: dict[str, Any]) -> None:
+        self.answered = True
+
+
 @workflow.defn(name="ender", sandboxed=False)
 class Ender:
     """Ends in the way its arguments name; see the table in test_rows.py."""
@@ -211,6 +239,12 @@ async def beat(arguments: dict[str, Any]) -> str:
 
 
 @activity.defn
+async def wait(seconds: float) -> None:
+    """Returns after so long."""
+    await asyncio.sleep(seconds)
+
+
+@activity.defn
 async def step() -> None:
     """Returns at once."""
 
@@ -228,5 +262,5 @@ async def fail(arguments: dict[str, Any]) -> None:
     )
 
 
-WORKFLOWS = [Asker, Mute, Junk, Beater, Busy, Ender]
-ACTIVITIES: list[Callable[..., Any]] = [beat, step, fail]
+WORKFLOWS = [Asker, Mute, Junk, Beater, Busy, Stumbler, Ender]
+ACTIVITIES: list[Callable[..., Any]] = [beat, wait, step, fail]

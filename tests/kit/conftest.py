@@ -60,8 +60,9 @@ class Run:
 
 
 class Tasks:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, queue: str = QUEUE) -> None:
         self.client = client
+        self.queue = queue
 
     async def start(
         self, name: str, mode: str = "", *, steps: int = 1, signal: UpdateSignal | None = None, **memo: Any
@@ -85,7 +86,7 @@ class Tasks:
             name,
             arguments,
             id=f"kit-{uuid.uuid4().hex}",
-            task_queue=QUEUE,
+            task_queue=self.queue,
             memo={TASK_MEMO: TaskMemo(**fields).to_json()},
             **start,
         )

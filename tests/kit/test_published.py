@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.converter import JSONPlainPayloadConverter
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from tests.kit.conftest import Run, Tasks
 from tests.kit.test_questions import accept, parked
+from tests.kit.tools import TASKS
 from tests.support import eventually
 from workflows.kit.contract import VIEW_MEMO
 
@@ -141,6 +144,15 @@ async def test_each_run_publishes_in_its_first_workflow_task(tasks: Tasks) -> No
     (view,) = await published(run)
     assert view == await run.view()
     assert reported(view) == [1]
+
+
+async def test_a_report_that_is_made_in_another_run_is_not_published_there(environment: WorkflowEnvironment) -> None:
+    async with Worker(
+        environment.client, task_queue="unsandboxed", workflows=TASKS, workflow_runner=UnsandboxedWorkflowRunner()
+    ):
+        tasks = Tasks(environment.client, "unsandboxed")
+        views = [await many(await tasks.start("kit_report", mode), 1) for mode in ("leaves_one_behind", "finds_one")]
+    assert [[reported(view) for view in published] for published in views] == [[[]], [[]]]
 
 
 async def test_a_run_that_was_started_without_the_word_publishes_its_questions_alone(tasks: Tasks) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -370,6 +371,9 @@ class BeforeTwice(Task[Nothing, str]):
         return str((await self.elicit("Really?", Confirm, key="really")).confirm)
 
 
+LEFT_BEHIND: list[Coroutine[Any, Any, None]] = []
+
+
 @tool(name="kit_report", description="Reports as its mode says.", client_capabilities={"elicitation": {}})
 class Report(Task[Mode, str]):
     State = Loop
@@ -412,6 +416,20 @@ class Report(Task[Mode, str]):
         question = asyncio.create_task(self.elicit("Sure?", Confirm, key="sure"))
         while not question.done():
             await self.step_and_checkpoint()
+
+    async def leaves_one_behind(self, _: Mode) -> None:
+        left = self.reports_when_closed()
+        left.send(None)
+        LEFT_BEHIND.append(left)
+
+    async def reports_when_closed(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.progress(99, message="of another task")
+
+    async def finds_one(self, _: Mode) -> None:
+        LEFT_BEHIND.pop().close()  # as the collector may, in whatever run is at work
 
     async def rollover(self, arguments: Mode) -> None:
         if self.state is None:

@@ -120,8 +120,8 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         """
 
     def progress(self, progress: float, *, total: float | None = None, message: str | None = None) -> None:
-        """Say how far the work is; `progress` must grow. Costs one event of the run's history for each workflow task,
-        however many reports it brings.
+        """Say how far the work is; `progress` must grow. Costs an event of the run's history; what one step of the code
+        reports, up to its next await, is one.
         """
         report = progress_report(progress, total, message)
         if report is not None:
@@ -321,8 +321,8 @@ class Task(Asking, Generic[ArgumentsT, ResultT]):
         """Note that the view may have changed in something else. Questions that come with it, even of tasks that this
         turn of the loop only starts, are published together with it.
         """
-        # Outside of its loop an author's `finally` is closed, of a run that a stopping worker drops from memory
-        if self._publishes_all and workflow.in_workflow():
+        # An author's `finally` may run outside of its loop, even in another run's, when the run is dropped from memory
+        if self._publishes_all and workflow.in_workflow() and workflow.instance() is self:
             self._more_to_show = True
             asyncio.get_running_loop().call_soon(self._changed)
 

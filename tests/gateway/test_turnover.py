@@ -1,0 +1,60 @@
+"""When a read of a run at which a workflow task is always pending may trust its snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from bridge.turnover import Turnover, worked_in
+from tests.gateway.test_watch_rules import BEGAN, run
+
+COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+TIMED_OUT = EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT
+SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+
+
+def event(event_id: int, kind: EventType.ValueType, started: int = 0) -> HistoryEvent:
+    made = HistoryEvent(event_id=event_id, event_type=kind)
+    if kind == COMPLETED:
+        made.workflow_task_completed_event_attributes.started_event_id = started
+    return made
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([], False),
+        ([event(12, COMPLETED, 9)], False),  # what was buffered meanwhile is not in it
+        ([event(12, COMPLETED, 9), event(13, SIGNALED), event(16, COMPLETED, 15)], True),
+        ([event(12, FAILED), event(16, FAILED)], False),
+        ([event(12, FAILED), event(16, FAILED), event(20, COMPLETED, 19)], True),
+        ([event(12, TIMED_OUT), event(16, COMPLETED, 15)], True),
+        ([event(12, COMPLETED, 9), event(16, COMPLETED, 11)], False),  # it had begun before
+        ([event(8, COMPLETED, 7), event(12, COMPLETED, 11)], False),  # one was before the read
+        ([event(12, COMPLETED, 9), event(31, COMPLETED, 30)], False),  # one is after the snapshot
+    ],
+)
+def test_two_must_end_and_the_second_be_completed(events: list[HistoryEvent], expected: bool) -> None:
+    assert worked_in(events, since=10, until=30) is expected
+
+
+def test_workflow_tasks_are_told_apart_by_when_they_were_scheduled() -> None:
+    turnover = Turnover()
+    for second, ended in ((0, False), (0, False), (1, False), (None, False), (2, True)):
+        pending = None if second is None else BEGAN + timedelta(seconds=second)
+        turnover.saw(replace(run(5 + (second or 0)), pending_since=pending))
+        assert turnover.two_ended is ended
+    assert turnover.since == 5
+
+
+def test_another_run_begins_anew() -> None:
+    turnover = Turnover()
+    for second in range(3):
+        turnover.saw(replace(run(5), pending_since=BEGAN + timedelta(seconds=second)))
+    turnover.saw(replace(run(3, run_id="next"), pending_since=BEGAN + timedelta(seconds=3)))
+    assert (turnover.two_ended, turnover.since) == (False, 3)
