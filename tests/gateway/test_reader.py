@@ -16,7 +16,7 @@ from bridge.rights import Right
 from bridge.status import Live, Terminal
 from tests.gateway.conftest import DEADLINE, OWNER, TESTER, Bridge, make_bridge
 from tests.support import eventually
-from workflows.kit.contract import Principal, TaskView, UpdateSignal
+from workflows.kit.contract import Principal, UpdateSignal
 
 
 def asked(state: Any) -> set[str]:
@@ -124,40 +124,6 @@ async def test_a_pending_workflow_task_that_nobody_works_on_is_waited_for_once(b
     assert bridge.gateway.queries == 0
     async with bridge.worker():
         assert (await bridge.parked(task, "b")).status_message is None
-
-
-async def test_a_task_that_is_never_at_rest_is_read_exactly_and_in_time(served: Bridge) -> None:
-    task = await served.start("busy", {"at_a_time": 8})
-
-    async def steps() -> float:
-        return _steps((await served.described(task)).snapshot)
-
-    await eventually(steps, what="the first steps")
-    pending = 0
-    for _ in range(20):
-        before = await served.described(task)
-        pending += before.pending_task
-        state = await served.read(task)
-        assert isinstance(state, Live)
-        assert state.status_message is None
-        assert state.progress[-1].progress >= _steps(before.snapshot) + before.pending_task
-    assert pending > 10
-    assert served.gateway.queries == 0
-    await served.client.get_workflow_handle(task).terminate()
-
-
-async def test_workflow_tasks_that_fail_one_after_the_other_have_worked_nothing_in(served: Bridge) -> None:
-    task = await served.start("stumbler", {})
-    await served.parked(task, "q")
-    await served.answer(task, "q")
-    served.reader.acknowledged(task, ["q"])
-    for _ in range(3):
-        assert asked(await served.read(task)) == set()
-    await served.client.get_workflow_handle(task).terminate()
-
-
-def _steps(view: TaskView | None) -> float:
-    return view.progress[-1].progress if view and view.progress else 0
 
 
 async def test_a_workflow_without_handlers_is_working_and_can_be_cancelled(served: Bridge) -> None:

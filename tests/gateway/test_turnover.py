@@ -9,8 +9,12 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from bridge.status import Live
 from bridge.turnover import Turnover, worked_in
+from tests.gateway.conftest import Bridge
 from tests.gateway.test_watch_rules import BEGAN, run
+from tests.support import eventually
+from workflows.kit.contract import TaskView
 
 COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
@@ -58,3 +62,39 @@ def test_another_run_begins_anew() -> None:
         turnover.saw(replace(run(5), pending_since=BEGAN + timedelta(seconds=second)))
     turnover.saw(replace(run(3, run_id="next"), pending_since=BEGAN + timedelta(seconds=3)))
     assert (turnover.two_ended, turnover.since) == (False, 3)
+
+
+async def test_a_task_that_is_never_at_rest_is_read_exactly_and_in_time(served: Bridge) -> None:
+    task = await served.start("busy", {"at_a_time": 8})
+
+    async def steps() -> float:
+        return _steps((await served.described(task)).snapshot)
+
+    await eventually(steps, what="the first steps")
+    pending = 0
+    for _ in range(20):
+        before = await served.described(task)
+        pending += before.pending_task
+        state = await served.read(task)
+        assert isinstance(state, Live)
+        assert state.status_message is None
+        assert state.progress[-1].progress >= _steps(before.snapshot) + before.pending_task
+    assert pending > 10
+    assert served.gateway.queries == 0
+    await served.client.get_workflow_handle(task).terminate()
+
+
+async def test_workflow_tasks_that_fail_one_after_the_other_have_worked_nothing_in(served: Bridge) -> None:
+    task = await served.start("stumbler", {})
+    await served.parked(task, "q")
+    await served.answer(task, "q")
+    served.reader.acknowledged(task, ["q"])
+    for _ in range(3):
+        state = await served.read(task)
+        assert isinstance(state, Live)
+        assert not state.input_requests
+    await served.client.get_workflow_handle(task).terminate()
+
+
+def _steps(view: TaskView | None) -> float:
+    return view.progress[-1].progress if view and view.progress else 0

@@ -19,6 +19,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from tests.kit.reporting import Report
 from tests.kit.tools import ACTIVITIES, TASKS
 from workflows.kit.contract import TASK_MEMO, UPDATE_SIGNAL, VIEW_QUERY, Principal, TaskMemo, UpdateSignal
 
@@ -109,7 +110,7 @@ async def tasks(environment: WorkflowEnvironment, request: pytest.FixtureRequest
     async with Worker(
         environment.client,
         task_queue=QUEUE,
-        workflows=TASKS,
+        workflows=[*TASKS, Report],
         activities=ACTIVITIES,
         workflow_runner=RUNNER,
         max_cached_workflows=request.param,

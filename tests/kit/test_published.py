@@ -12,8 +12,8 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from tests.kit.conftest import Run, Tasks
+from tests.kit.reporting import Report
 from tests.kit.test_questions import accept, parked
-from tests.kit.tools import TASKS
 from tests.support import eventually
 from workflows.kit.contract import VIEW_MEMO
 
@@ -40,6 +40,17 @@ async def many(run: Run, count: int) -> list[dict[str, Any]]:
         return None if described.raw_description.HasField("pending_workflow_task") or len(views) < count else views
 
     return await eventually(there, what=f"{count} published views")
+
+
+async def next_run(run: Run) -> None:
+    """Wait until it has continued as new, and the next run is at rest."""
+
+    async def at_rest() -> bool:
+        described = await run.handle.describe()
+        started = described.run_id != run.handle.first_execution_run_id and described.history_length > 3
+        return started and not described.raw_description.HasField("pending_workflow_task")
+
+    await eventually(at_rest, what="the next run")
 
 
 def reported(view: dict[str, Any]) -> list[float]:
@@ -113,34 +124,20 @@ async def test_progress_alone_makes_no_view_too_large(tasks: Tasks) -> None:
 
 
 async def test_an_answer_to_a_question_that_only_the_run_before_asked_is_published(tasks: Tasks) -> None:
-    run = await tasks.start("kit_report", "asked_before_rollover", delivery="result", answer_window_ms=3000)
-    first = (await run.handle.describe()).run_id
-
-    async def asleep() -> bool:
-        described = await run.handle.describe()
-        started = described.run_id != first and described.history_length > 3
-        return started and not described.raw_description.HasField("pending_workflow_task")
-
-    await eventually(asleep, what="the next run")
+    run = await tasks.start("kit_report", "asked_before_rollover", delivery="result", answer_window_ms=10_000)
+    await next_run(run)
     assert list((await run.memo())[VIEW_MEMO]["inputRequests"]) == ["sure"]
     await run.update({"sure": accept(confirm=True)})
     views = await many(run, 2)
     assert [list(view.get("inputRequests", {})) for view in views] == [["sure"], []]
-    await asyncio.sleep(4)
+    await asyncio.sleep(11)
     assert (await run.handle.describe()).status is WorkflowExecutionStatus.RUNNING, "its window was closed"
     await run.handle.cancel()
 
 
 async def test_each_run_publishes_in_its_first_workflow_task(tasks: Tasks) -> None:
     run = await tasks.start("kit_report", "rollover")
-    first = (await run.handle.describe()).run_id
-
-    async def asleep() -> bool:
-        described = await run.handle.describe()
-        started = described.run_id != first and described.history_length > 3
-        return started and not described.raw_description.HasField("pending_workflow_task")
-
-    await eventually(asleep, what="the next run")
+    await next_run(run)
     (view,) = await published(run)
     assert view == await run.view()
     assert reported(view) == [1]
@@ -148,7 +145,7 @@ async def test_each_run_publishes_in_its_first_workflow_task(tasks: Tasks) -> No
 
 async def test_a_report_that_is_made_in_another_run_is_not_published_there(environment: WorkflowEnvironment) -> None:
     async with Worker(
-        environment.client, task_queue="unsandboxed", workflows=TASKS, workflow_runner=UnsandboxedWorkflowRunner()
+        environment.client, task_queue="unsandboxed", workflows=[Report], workflow_runner=UnsandboxedWorkflowRunner()
     ):
         tasks = Tasks(environment.client, "unsandboxed")
         views = [await many(await tasks.start("kit_report", mode), 1) for mode in ("leaves_one_behind", "finds_one")]

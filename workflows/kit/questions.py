@@ -340,7 +340,8 @@ class Questions:
         return True
 
     def _answer_carried(self, carried: CarriedQuestion, response: Any, provenance: Answer) -> bool:
-        if carried.answer is not None or answer_problem(carried.request, carried.page, response, provenance.by):
+        problem = answer_problem(carried.request, carried.page, response, provenance.by)
+        if carried.answer is not None or problem is not None:
             return False
         answered = carried.model_copy(update={"answer": dict(response), "provenance": provenance})
         self._carried[self._carried.index(carried)] = answered
