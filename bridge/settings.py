@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.envconfig import ClientConfig
+from temporalio.service import GrpcCompression
 
 from bridge.codec import KEY_BYTES, key_ring
 from bridge.urls import canonical_url, is_safe_url
@@ -444,8 +445,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() in BridgeSettings.LOOPBACK_NAMES
 
 
-def temporal_connect_config() -> ClientConnectConfig:
-    """Keyword arguments for `Client.connect` from the standard TEMPORAL_* variables and profile file.
+def temporal_connect_config() -> dict[str, Any]:
+    """Keyword arguments for `Client.connect` from the standard TEMPORAL_* variables and profile file, without the SDK's
+    compression of calls: most are a kilobyte or two, and it takes more of both sides than it saves
+    (docs/performance.md).
 
     Raises:
         SettingsError: They contradict themselves or name something that is not there.
@@ -454,8 +457,7 @@ def temporal_connect_config() -> ClientConnectConfig:
         config = ClientConfig.load_client_connect_config(config_file_strict=True)
     except (RuntimeError, OSError, ValueError, TypeError) as error:  # the SDK's ConfigError is a RuntimeError
         raise SettingsError(f"TEMPORAL_* variables or Temporal profile file: {error}") from error
-    config.setdefault("target_host", DEFAULT_TEMPORAL_ADDRESS)
-    return config
+    return {"target_host": DEFAULT_TEMPORAL_ADDRESS, **config, "grpc_compression": GrpcCompression.NONE}
 
 
 def _field(model: type[_Settings], name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from bridge.status import Live, TaskState, Terminal
 from workflows.kit.contract import TaskMemo, timestamp
 
-_written = lru_cache(1024)(timestamp)
+_written = lru_cache(8192)(timestamp)
 """Most reads find a task unchanged, and its two moments are much of what there is to write."""
 
 

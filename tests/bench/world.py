@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import GrpcCompression
 
 from bridge.child import start_child, stop_child
 from bridge.dev_server import NAMESPACE
@@ -175,8 +176,13 @@ async def _read_each(sessions: Sequence[McpSession], tasks: Sequence[str]) -> No
 
 
 async def connect(stack: Stack) -> Client:
-    """A plain client of this Temporal."""
-    return await Client.connect(stack.temporal.address, namespace=NAMESPACE, data_converter=pydantic_data_converter)
+    """A plain client of this Temporal. It does not compress its calls, as ours does not: that would be slower."""
+    return await Client.connect(
+        stack.temporal.address,
+        namespace=NAMESPACE,
+        data_converter=pydantic_data_converter,
+        grpc_compression=GrpcCompression.NONE,
+    )
 
 
 async def start_bare_worker(running: AsyncExitStack, environment: Mapping[str, str]) -> int:

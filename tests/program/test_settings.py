@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.service import GrpcCompression
 
 from bridge.settings import BridgeSettings, SettingsError, WorkerSettings, is_loopback, temporal_connect_config
 
@@ -144,10 +145,17 @@ def test_secrets_do_not_show_in_a_repr() -> None:
 
 def test_temporal_is_local_unless_the_standard_variables_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables are Temporal's own."""
-    assert temporal_connect_config() == {"target_host": "localhost:7233"}
+    assert "namespace" not in temporal_connect_config()
+    assert temporal_connect_config()["target_host"] == "localhost:7233"
     monkeypatch.setenv("TEMPORAL_ADDRESS", "temporal.example.com:7233")
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "tasks")
-    assert temporal_connect_config() == {"target_host": "temporal.example.com:7233", "namespace": "tasks"}
+    assert temporal_connect_config()["target_host"] == "temporal.example.com:7233"
+    assert temporal_connect_config()["namespace"] == "tasks"
+
+
+def test_calls_to_temporal_are_not_compressed() -> None:
+    """The SDK compresses all of them by default, which costs both sides more than it saves; some proxies refuse it."""
+    assert temporal_connect_config()["grpc_compression"] is GrpcCompression.NONE
 
 
 def test_a_profile_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
