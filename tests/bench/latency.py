@@ -1,16 +1,20 @@
-"""How long after an answer was sent a listener knows what came of it: the next question, or the end.
+"""How long after a task changed a listener knows of it: of the next question, or of the end.
 
 The answers go straight to Temporal, so that both sides learn of the same thing in the same way: ours by
 subscriptions/listen, the limit by a history long poll of its own, which waits for the event that carries the change.
+The time begins with that event, by Temporal's clock, which is this machine's: how long Temporal takes to hand the
+answer to a worker, 2 to 50 ms, has nothing to do with either.
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -29,6 +33,8 @@ MANY: Final = 10_000
 """Rounds of a task that asks on and on."""
 
 STUCK_SECONDS: Final = 10.0
+
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -56,7 +62,7 @@ async def notifications(world: World) -> Outcome:
     for what, of in (("next question", _questions), ("end", _ends)):
         contenders += [Contender(f"{name}, {what}", of(world, opening)) for name, opening in sides.items()]
     bars = [Bar(f"ours, {what}", "p50", 1.5, f"bare history long poll, {what}") for what in ("next question", "end")]
-    return await compare(world, Comparison("from the answer to the notification", 2.5, contenders, bars))
+    return await compare(world, Comparison("from the event to the notification", 2.5, contenders, bars))
 
 
 def _questions(world: World, opening: Opening) -> Turn:
@@ -64,16 +70,17 @@ def _questions(world: World, opening: Opening) -> Turn:
     bare = world.bare("interview", {"rounds": MANY})
 
     async def turn(seconds: float) -> Sample:
-        taken: list[float] = []
+        learned: dict[str, _Learned] = {}
         task_id, key = await parked(bare)
         async with opening(task_id) as source:
             await source.question(None)
             start = time.perf_counter()
-            while not taken or time.perf_counter() < start + seconds:
-                key, latency = await _timed(bare.answer(task_id, key), source.question(key))
-                taken.append(latency)
+            while not learned or time.perf_counter() < start + seconds:
+                key, when = await _learn(bare.answer(task_id, key), source.question(key))
+                learned[key] = when
         await world.temporal.get_workflow_handle(task_id).terminate()
-        return percentiles(taken)
+        asked, _ = await _happened(world.temporal, task_id)
+        return _latencies([(when, asked[key]) for key, when in learned.items()])
 
     return turn
 
@@ -83,35 +90,70 @@ def _ends(world: World, opening: Opening) -> Turn:
     bare = world.bare()
 
     async def turn(seconds: float) -> Sample:
-        taken: list[float] = []
+        learned: dict[str, _Learned] = {}
         start = time.perf_counter()
-        while not taken or time.perf_counter() < start + seconds:
+        while not learned or time.perf_counter() < start + seconds:
             task_id, key = await parked(bare)
             async with opening(task_id) as source:
                 await source.question(None)
-                _, latency = await _timed(bare.answer(task_id, key), source.end())
-                taken.append(latency)
-        return percentiles(taken)
+                _, learned[task_id] = await _learn(bare.answer(task_id, key), source.end())
+        return _latencies([(when, (await _happened(world.temporal, task))[1]) for task, when in learned.items()])
 
     return turn
 
 
-async def _timed(answering: Any, learning: Any) -> tuple[Any, float]:
-    """What was learned, and the seconds from just before the answer was sent until then."""
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """When an answer was about to be sent, and when what came of it was known, in seconds since 1970."""
 
-    async def learned() -> tuple[Any, float]:
-        return await learning, time.perf_counter()
+    answered: float
+    known: float
+
+
+async def _learn(answering: Awaitable[None], learning: Awaitable[T]) -> tuple[T, _Learned]:
+    """What is learned of once the answer was sent."""
+
+    async def learned() -> tuple[T, float]:
+        return await learning, time.time()
 
     async with asyncio.timeout(STUCK_SECONDS):
         listener = asyncio.create_task(learned())
         try:
             await asyncio.sleep(0)  # it listens
-            began = time.perf_counter()
+            answered = time.time()
             await answering
-            what, at = await listener
+            what, known = await listener
         finally:
             listener.cancel()
-    return what, at - began
+    return what, _Learned(answered, known)
+
+
+def _latencies(learned: Sequence[tuple[_Learned, float]]) -> Sample:
+    """Of what was learned, each with the time of its event."""
+    since_answer = statistics.median(when.known - when.answered for when, _ in learned)
+    return {**percentiles([when.known - at for when, at in learned]), "from the answer": since_answer * 1e3}
+
+
+async def _happened(client: Client, task_id: str) -> tuple[dict[str, float], float]:
+    """The times of the events that ask a question first, by its key, and of the last event, in seconds since 1970."""
+    asked: dict[str, float] = {}
+    at = 0.0
+    async for event in client.get_workflow_handle(task_id).fetch_history_events():
+        at = event.event_time.ToNanoseconds() / 1e9
+        if (key := _asked(client, event)) is not None:
+            asked.setdefault(key, at)
+    return asked, at
+
+
+def _asked(client: Client, event: HistoryEvent) -> str | None:
+    """The key of the open question in the view that `event` publishes."""
+    if event.event_type != EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+        return None
+    memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+    if VIEW_MEMO not in memo:
+        return None
+    (view,) = client.data_converter.payload_converter.from_payloads([memo[VIEW_MEMO]])
+    return next(iter(view.get("inputRequests") or {}), None)
 
 
 class _Stream:
@@ -150,15 +192,10 @@ class _History:
         self._events: list[HistoryEvent] = []
 
     async def question(self, after: str | None) -> str:
-        converter = self._client.data_converter.payload_converter
         while True:
-            event = await self._next()
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
-                memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
-                (view,) = converter.from_payloads([memo[VIEW_MEMO]]) if VIEW_MEMO in memo else ({},)
-                key = next(iter(view.get("inputRequests") or {}), after)
-                if key is not None and key != after:
-                    return str(key)
+            key = _asked(self._client, await self._next())
+            if key is not None and key != after:
+                return key
 
     async def end(self) -> None:
         while (await self._next()).event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
