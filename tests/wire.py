@@ -41,12 +41,25 @@ class Wire:
         await self.server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream_writer = await asyncio.open_connection(self.host, self.port)
+        self.writers.add(writer)
+        try:
+            upstream_reader, upstream_writer = await asyncio.open_connection(self.host, self.port)
+        except OSError:
+            self._drop(writer)
+            return
+        if writer.transport.is_closing():  # the wire was cut meanwhile
+            self._drop(writer, upstream_writer)
+            return
         for source, sink, there in ((reader, upstream_writer, True), (upstream_reader, writer, False)):
             self.writers.add(sink)
             relay = asyncio.create_task(self._relay(source, sink, there=there))
             self.relays.add(relay)
             relay.add_done_callback(self.relays.discard)
+
+    def _drop(self, *writers: asyncio.StreamWriter) -> None:
+        for writer in writers:
+            writer.transport.abort()
+            self.writers.discard(writer)
 
     async def _relay(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, there: bool) -> None:
         try:

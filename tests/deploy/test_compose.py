@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ import yaml
 
 from bridge.child import start_child, stop_child
 from bridge.dev_server import DevServer, free_port
+from bridge.settings import PREFIX
 from tests.support import ROOT, mcp_tasks, plain_environment
 from workflows.kit.contract import SEARCH_ATTRIBUTES
 
@@ -28,6 +30,7 @@ SECRETS: Final = {
     "MCP_TASKS_BEARER_TOKEN": "a-token-for-this-test-only",
     "MCP_TASKS_SEALING_KEYS": "a-sealing-key-for-this-test-only-0123456789",
 }
+KEYS: Final = f"{PREFIX}ENCRYPTION_KEYS"
 VARIABLE: Final = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?::(?P<operator>[?-])(?P<word>[^}]*))?\})")
 
 
@@ -68,9 +71,13 @@ def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
     return VARIABLE.sub(replace, value)
 
 
-def environment_of(service: Mapping[str, Any], server: DevServer) -> dict[str, str]:
-    """The service's environment, with the development server in place of the Temporal container."""
-    return plain_environment(**{**service["environment"], "TEMPORAL_ADDRESS": server.address})
+def environment_of(service: Mapping[str, Any], server: DevServer, **dotenv: str) -> dict[str, str]:
+    """The service's environment, with the development server in place of the Temporal container. What has no value in
+    the file has that of .env, if it is there.
+    """
+    given = {name: dotenv.get(name) if value is None else value for name, value in service["environment"].items()}
+    known = {name: value for name, value in given.items() if value is not None}
+    return plain_environment(**{**known, "TEMPORAL_ADDRESS": server.address})
 
 
 def test_the_file_fits_the_compose_specification(raw: dict[str, Any]) -> None:
@@ -85,6 +92,15 @@ def test_every_required_variable_is_explained_at_the_top_of_the_file(raw: dict[s
     required = {match["name"] for match in VARIABLE.finditer(text) if match["operator"] == "?"}
     assert required == set(SECRETS)
     assert all(name in head for name in required)
+
+
+def test_worker_and_bridge_encrypt_with_the_same_keys_if_env_names_some(
+    services: dict[str, Any], temporal: DevServer
+) -> None:
+    """One without them could do nothing with what the other stored."""
+    both = [services["worker"], services["bridge"]]
+    assert [environment_of(service, temporal, **{KEYS: "k1:of-env"})[KEYS] for service in both] == ["k1:of-env"] * 2
+    assert all(service["environment"][KEYS] is None for service in both)
 
 
 def test_only_loopback_ports_are_published(services: dict[str, Any]) -> None:
@@ -102,15 +118,16 @@ def test_every_named_volume_and_dependency_exists(raw: dict[str, Any]) -> None:
         assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(raw["volumes"])
 
 
+@pytest.mark.parametrize("optional", [{}, {KEYS: f"k1:{b64encode(bytes(32)).decode()}"}], ids=["plain", "encrypted"])
 async def test_worker_and_bridge_start_with_the_commands_and_variables_of_the_file(
-    services: dict[str, Any], temporal: DevServer
+    services: dict[str, Any], temporal: DevServer, optional: dict[str, str]
 ) -> None:
     """The bridge answers on the published path, to the token of the file and to nobody else."""
     worker, bridge = services["worker"], services["bridge"]
     port = str(free_port())  # 8000 may be in use here; in its container it is not
-    bridge_environment = {**environment_of(bridge, temporal), "MCP_TASKS_PORT": port}
+    bridge_environment = {**environment_of(bridge, temporal, **optional), "MCP_TASKS_PORT": port}
     async with (
-        mcp_tasks(*worker["command"], environment=environment_of(worker, temporal)) as running_worker,
+        mcp_tasks(*worker["command"], environment=environment_of(worker, temporal, **optional)) as running_worker,
         mcp_tasks(*bridge["command"], environment=bridge_environment),
         aiohttp.ClientSession() as session,
     ):

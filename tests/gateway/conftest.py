@@ -109,9 +109,9 @@ class Bridge:
         )
         return task_id
 
-    async def read(self, task_id: str, owner: Principal = OWNER) -> TaskState:
+    async def read(self, task_id: str, owner: Principal = OWNER, *, exact: bool = False) -> TaskState:
         async with asyncio.timeout(DEADLINE):
-            return await self.reader.read(task_id, Identity(principal=owner))
+            return await self.reader.read(task_id, Identity(principal=owner), exact=exact)
 
     async def answer(self, task_id: str, *keys: str) -> bool:
         return await self.gateway.signal_update(

@@ -75,7 +75,7 @@ async def test_a_task_that_is_never_at_rest_is_read_exactly_and_in_time(served: 
     for _ in range(20):
         before = await served.described(task)
         pending += before.pending_task
-        state = await served.read(task)
+        state = await served.read(task, exact=True)  # a task that is read often is watched, and a watch may lag
         assert isinstance(state, Live)
         assert state.status_message is None
         assert state.progress[-1].progress >= _steps(before.snapshot) + before.pending_task
