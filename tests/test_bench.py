@@ -35,6 +35,12 @@ def test_a_rate_must_be_high_and_a_latency_low() -> None:
     assert (rate.value, rate.low, rate.high, rate.met) == (4.0, 3.0, 5.0, True)
 
 
+def test_a_machine_that_is_slow_for_a_while_does_not_decide_a_bar() -> None:
+    ours = [{"rate": rate} for rate in (90.0, 90.0, 45.0, 45.0, 45.0)]
+    bare = [{"rate": rate} for rate in (100.0, 100.0, 100.0, 50.0, 50.0)]
+    assert verdict(Bar("ours", "rate", 0.85, "bare"), {"ours": ours, "bare": bare}).value == 0.9
+
+
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 async def test_messages_are_found_wherever_chunks_end(size: int) -> None:
     events = b"".join(b"event: message\ndata: %s\n\n: keep-alive\n\n" % encoded(m) for m in (ACKNOWLEDGED, TOLD))

@@ -122,10 +122,12 @@ def medians(samples: Sequence[Sample]) -> Sample:
 
 
 def verdict(bar: Bar, results: Mapping[str, Sequence[Sample]]) -> Verdict:
-    """The ratio of the medians, and the smallest and largest of any turn."""
+    """The median of the turns' ratios, and the smallest and largest. Both sides of a turn come within half a minute, so
+    a machine that is slow for longer is so for both, while two medians may be of different times.
+    """
     mine, theirs = results[bar.of], results[bar.against]
-    ratio = medians(mine)[bar.figure] / medians(theirs)[bar.figure]
     each = [one[bar.figure] / other[bar.figure] for one, other in zip(mine, theirs, strict=True)]
+    ratio = statistics.median(each)
     return Verdict(
         work=bar.of,
         figure=bar.figure,

@@ -1,7 +1,7 @@
 """All contenders of a group take turns, after one that does not count. A figure is the median of its turns, a bar the
-ratio of two medians: a machine that is busy for a while is so for all of them. A turn begins when what the one before
-left to do is done: a task that was made is still to be worked on. Every other time the order is turned round, because
-whoever follows one that worked both cores hard is slower for a second or two, whatever it does.
+median of the turns' ratios: a machine that is busy for a while is so for all of them. A turn begins when what the one
+before left to do is done: a task that was made is still to be worked on. Every other time the order is turned round,
+because whoever follows one that worked both cores hard is slower for a second or two, whatever it does.
 """
 
 from __future__ import annotations

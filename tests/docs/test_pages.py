@@ -49,6 +49,12 @@ def test_a_relative_link_leads_to_a_file_and_a_heading(page: Path, target: str) 
     assert not anchor or anchor in anchors(file)
 
 
+def test_no_page_says_a_thing_twice_under_the_same_heading() -> None:
+    """Nor could a link lead to the second."""
+    headings = {name_of(page): _HEADING.findall(prose(page)) for page in PAGES}
+    assert {name for name, found in headings.items() if len(found) != len(set(found))} == set()
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = DOCS / "README.md"
     linked = {(DOCS / target).resolve() for page, target in relative_links() if page == index}
