@@ -122,8 +122,8 @@ def medians(samples: Sequence[Sample]) -> Sample:
 
 
 def verdict(bar: Bar, results: Mapping[str, Sequence[Sample]]) -> Verdict:
-    """The median of the turns' ratios, and the smallest and largest. Both sides of a turn come within half a minute, so
-    a machine that is slow for longer is so for both, while two medians may be of different times.
+    """The median of the turns' ratios, and the smallest and largest. Both sides of a turn come within a minute, so a
+    machine that is slow for longer is so for both, while two medians may be of different times.
     """
     mine, theirs = results[bar.of], results[bar.against]
     each = [one[bar.figure] / other[bar.figure] for one, other in zip(mine, theirs, strict=True)]
