@@ -48,6 +48,16 @@ async def test_an_ended_task_is_told_once(client: McpClient) -> None:
     assert len(stream.tasks(task_id)) == 1
 
 
+async def test_progress_is_told_as_the_state_of_the_task_and_never_by_itself(client: McpClient) -> None:
+    created = await client.call("slow", {"seconds": 3, "label": unique("reports")}, meta={"progressToken": "p"})
+    task_id = created.result["taskId"]
+    async with listening(client, [task_id]) as stream:
+        await stream.told(task_id, "completed")
+    told = {message["method"] for message in stream.messages}
+    assert told == {"notifications/subscriptions/acknowledged", "notifications/tasks"}
+    assert any("step" in task.get("statusMessage", "") for task in stream.tasks(task_id))
+
+
 async def test_what_is_not_one_s_own_is_left_out_of_the_acknowledgement(client: McpClient) -> None:
     task_id = await client.start("ask", {"n": 1})
     async with listening(client, [task_id, "task-unknown", task_id, ""], toolsListChanged=True) as stream:
