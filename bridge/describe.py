@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -36,12 +36,11 @@ logger = logging.getLogger(__name__)
 _CONTINUED: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Described:
-    """A task's run as one describe saw it.
+    """A task's run as a describe, or its history, showed it. Each is equal to itself alone.
 
     `activities` is how many an open run has scheduled or running; while one runs, `heartbeat` moves without an event.
-    `asked_at` is the event loop's time just before the describe was sent: whatever was acknowledged before is in it.
     `plain`: the task was started in plain text, so a codec is nothing that its worker must have. `pending_since` tells
     pending workflow tasks apart, by the time at which one was scheduled; None for one that is tried again.
     """
@@ -63,9 +62,8 @@ class Described:
     snapshot: TaskView | None
     activities: int
     heartbeat: Progress | None
-    asked_at: float
     plain: bool = False
-    pending_since: datetime | None = field(default=None, compare=False)
+    pending_since: datetime | None = None
 
     @property
     def first_of_chain(self) -> bool:
@@ -93,9 +91,7 @@ class Described:
         return self.started_at > other.started_at
 
 
-async def described(
-    response: DescribeWorkflowExecutionResponse, payloads: Payloads, task_id: str, asked_at: float
-) -> Described:
+async def described(response: DescribeWorkflowExecutionResponse, payloads: Payloads, task_id: str) -> Described:
     """The parts of `response` that reading a task needs.
 
     Raises:
@@ -123,7 +119,6 @@ async def described(
         snapshot=await snapshot_in(memo, payloads),
         activities=0 if info.HasField("close_time") else len(response.pending_activities),
         heartbeat=await _heartbeat(list(response.pending_activities), payloads),
-        asked_at=asked_at,
         plain=TASK_MEMO in memo and memo[TASK_MEMO].metadata.get(ENCODING_FIELD) != ENCODING,
         pending_since=moment(pending.scheduled_time) if pending.attempt == 1 else None,
     )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
+from cachetools import LRUCache
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import HistoryEventFilterType, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -27,6 +28,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryReverseRequest,
 )
@@ -75,6 +77,12 @@ COUNT: Final = timedelta(seconds=1)
 
 RETENTION_SECONDS: Final = 3600.0
 
+RUN_CACHE_BYTES: Final = 32 * 1024 * 1024
+
+_OBJECT_FACTOR: Final = 4
+_OBJECT_BYTES: Final = 3_000
+"""What a run is remembered with takes a few times its message in memory, and what is made of it something besides."""
+
 LATEST_EVENTS: Final = 200
 """Read to see which workflow tasks of a busy run ended lately; the last two are enough."""
 
@@ -95,6 +103,17 @@ class HistoryPage:
     token: bytes
 
 
+class _Known:
+    """An answer of Temporal, what was made of it, and what both take."""
+
+    __slots__ = ("response", "run", "size")
+
+    def __init__(self, response: DescribeWorkflowExecutionResponse, run: Described) -> None:
+        self.response = response
+        self.run = run
+        self.size = response.ByteSize() * _OBJECT_FACTOR + _OBJECT_BYTES
+
+
 class Gateway:
     """The bridge's connection to one Temporal namespace. Bound to the event loop that made it."""
 
@@ -105,6 +124,7 @@ class Gateway:
         self._unencrypted = unencrypted
         self._attributes = SearchAttributes(connection.client)
         self._retention: tuple[float, timedelta] | None = None
+        self._runs: LRUCache[tuple[str, str], _Known] = LRUCache(RUN_CACHE_BYTES, getsizeof=lambda known: known.size)
 
     @classmethod
     async def connect(
@@ -213,7 +233,8 @@ class Gateway:
         return hmac.new(self._owner_key, owner.identity.encode(), hashlib.sha256).hexdigest()[:32]
 
     async def describe(self, task_id: str, run_id: str = "") -> Described:
-        """One consistent read of the task's latest run, or of the run named.
+        """One consistent read of the task's latest run, or of the run named: the same object as the last time, for as
+        long as Temporal answers the same.
 
         Raises:
             TaskNotFound: Temporal knows no such run.
@@ -221,7 +242,6 @@ class Gateway:
         """
         if not _is_workflow_id(task_id):
             raise TaskNotFound
-        asked_at = asyncio.get_running_loop().time()
         request = DescribeWorkflowExecutionRequest(
             namespace=self._client.namespace, execution=WorkflowExecution(workflow_id=task_id, run_id=run_id)
         )
@@ -229,7 +249,12 @@ class Gateway:
             response = await self._client.workflow_service.describe_workflow_execution(
                 request, retry=True, timeout=ATTEMPT
             )
-        return await described(response, self._connection.payloads(task_id), task_id, asked_at)
+        known = self._runs.get((task_id, run_id))
+        if known is None or known.response != response:
+            known = _Known(response, await described(response, self._connection.payloads(task_id), task_id))
+            if known.size <= RUN_CACHE_BYTES:
+                self._runs[task_id, run_id] = known
+        return known.run
 
     async def query_view(self, task_id: str, run_id: str) -> Answer:
         """The view of a running run, from its workflow; at most `QUERY_SECONDS`.

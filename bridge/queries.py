@@ -52,7 +52,7 @@ class SharedQueries:
         flight = lane.next
         if flight is None:
             flight = lane.next = _Flight(described)
-        elif described.asked_at > flight.label.asked_at:
+        elif described.reaches(flight.label):
             flight.label = described
         if lane.runner is None:
             lane.runner = asyncio.create_task(self._run(described.task_id, lane))

@@ -112,8 +112,8 @@ class Reader:
             timer=time.time,
             getsizeof=lambda kept: kept.size,
         )
-        self._told: WeakKeyDictionary[Moment, Seen] = WeakKeyDictionary()
-        """What was made of what a watch tells; most reads of a watched task find it unchanged."""
+        self._told: WeakKeyDictionary[Described, Seen] = WeakKeyDictionary()
+        """What was made of a run at rest; most reads find it unchanged."""
         self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
         self._owners: TTLCache[str, tuple[Principal, str]] = TTLCache(OWNERS, OWNER_SECONDS)
         """Owner and tool."""
@@ -160,7 +160,7 @@ class Reader:
         moment = None if exact else self._watched(task_id)
         if moment is not None and moment.run.memo is not None:
             await self._allowed(task_id, moment.run.memo.owner, moment.run.memo.tool, identity, right)
-            if (told := self._told.get(moment)) is not None:
+            if (told := self._told.get(moment.run)) is not None:
                 self._watches.read(moment.run)
                 return told
         clock = asyncio.get_running_loop().time
@@ -172,6 +172,9 @@ class Reader:
             self._authorised(moment.run.memo, identity, right)  # before anything that an unknown id would not cost
             run = await self._chains.deciding(moment.run)
             memo = self._authorised(run.memo, identity, right)
+            if (told := self._told.get(run)) is not None:
+                self._watches.read(run)
+                return told
             if run.closed_at is not None:
                 if (ended := await self._ended(run, memo, moment.ended if run is moment.run else None)) is not None:
                     return Seen(ended, run)
@@ -191,8 +194,8 @@ class Reader:
                     pass  # something moved; look again
                 else:
                     seen = Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)
-                    if watched and run is moment.run and not run.pending_task:
-                        self._told[moment] = seen
+                    if not run.pending_task:
+                        self._told[run] = seen
                     return seen
             if clock() + pause >= deadline:
                 return await self._last_known(task_id, identity, right)
@@ -207,9 +210,10 @@ class Reader:
         return seen if known else None
 
     async def _described(self, task_id: str) -> Moment:
+        asked_at = asyncio.get_running_loop().time()
         run = await self._gateway.describe(task_id)
         self._watches.described(run)
-        self._forget_acknowledged(run)
+        self._forget_acknowledged(run, asked_at)
         return Moment(run)
 
     def acknowledged(self, task_id: str, keys: Iterable[str] = ()) -> None:
@@ -365,10 +369,10 @@ class Reader:
         entry = self._acknowledged.get(task_id)
         return entry.keys if entry else frozenset()
 
-    def _forget_acknowledged(self, run: Described) -> None:
+    def _forget_acknowledged(self, run: Described, asked_at: float) -> None:
         """A describe that was sent after the acknowledgement and shows nothing pending has the answers worked in."""
         answered = self._acknowledged.get(run.task_id)
-        if answered is not None and run.settled and run.asked_at > answered.at:
+        if answered is not None and run.settled and asked_at > answered.at:
             del self._acknowledged[run.task_id]
             kept = self._views.get(run.task_id)
             if kept is not None and kept.label != (run.run_id, run.history_length):

@@ -118,7 +118,7 @@ async def test_memos_of_times_that_utc_does_not_know_are_none(caplog: pytest.Log
         for name, value in ((TASK_MEMO, memo), (VIEW_MEMO, view)):
             (payload,) = converter.payload_converter.to_payloads([value])
             response.workflow_execution_info.memo.fields[name].CopyFrom(payload)
-        run = await described(response, payloads, "task-1", 0.0)
+        run = await described(response, payloads, "task-1")
         return run.memo is not None, run.snapshot is not None
 
     assert await read(MEMO, VIEW) == (True, True)

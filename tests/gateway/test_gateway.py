@@ -141,6 +141,29 @@ async def test_a_cancel_says_who_asked_in_the_history(served: Bridge) -> None:
     assert [e.workflow_execution_cancel_requested_event_attributes.cause for e in requests] == ["p-opaque"]
 
 
+async def test_a_run_is_the_same_object_until_temporal_tells_something_new_of_it(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a", "b"]]})
+    await served.parked(task, "a", "b")
+    run = await served.settled(task)
+    assert await served.described(task) is run
+    await served.answer(task, "a")
+    await served.parked(task, "b")
+    answered = await served.settled(task)
+    assert answered.history_length > run.history_length
+    assert await served.described(task) is answered
+
+
+async def test_a_run_larger_than_all_that_may_be_remembered_is_read_anew(
+    served: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.gateway.RUN_CACHE_BYTES", 1_000)
+    task = await served.start("asker", {"rounds": [["a"]]})
+    await served.parked(task, "a")
+    run = await served.settled(task)
+    assert await served.described(task) is not run
+    assert not served.gateway._runs
+
+
 async def test_retention_is_asked_once(bridge: Bridge) -> None:
     assert (await bridge.gateway.retention()).total_seconds() == 24 * 3600
     assert await bridge.gateway.retention() is await bridge.gateway.retention()

@@ -285,6 +285,19 @@ async def test_a_view_from_before_a_snapshot_is_not_kept(served: Bridge) -> None
     assert task not in served.reader._views
 
 
+async def test_of_a_task_that_temporal_tells_nothing_new_of_the_same_state_is_told(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a", "b"]]})
+    await served.parked(task, "a", "b")
+    await served.settled(task)
+    describes = served.gateway.describes
+    assert await served.read(task) is await served.read(task)
+    assert served.gateway.describes == describes + 2
+    with pytest.raises(TaskNotFound):
+        await served.read(task, Principal(issuer="local", subject="somebody else"))
+    await served.answer(task, "a")
+    assert asked(await served.parked(task, "b")) == {"b"}
+
+
 async def test_of_a_watched_task_that_has_not_changed_the_same_state_is_told(served: Bridge) -> None:
     task = await served.start("asker", {"rounds": [["a", "b"]]})
     await served.parked(task, "a", "b")

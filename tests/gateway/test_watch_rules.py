@@ -44,7 +44,6 @@ def run(length: int, *, run_id: str = "r", snapshot: TaskView | bool = True, **f
         snapshot=(view if snapshot else None) if isinstance(snapshot, bool) else snapshot,
         activities=0,
         heartbeat=None,
-        asked_at=0.0,
     )
     return replace(described, **fields)
 
