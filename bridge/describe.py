@@ -34,6 +34,8 @@ from workflows.kit.questions import request_problem
 logger = logging.getLogger(__name__)
 
 _CONTINUED: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+_PAUSED: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+_RUNNING: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -110,7 +112,7 @@ async def described(response: DescribeWorkflowExecutionResponse, payloads: Paylo
         started_at=moment(info.start_time),
         closed_at=moment(info.close_time) if info.HasField("close_time") else None,
         continued=info.status == _CONTINUED,
-        paused=info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
+        paused=info.status == _PAUSED,
         cancel_requested=extended.cancel_requested,
         worker_seen=info.HasField("most_recent_worker_version_stamp"),
         pending_task=response.HasField("pending_workflow_task"),
@@ -206,8 +208,7 @@ def _snapshot(value: Any, task_id: str) -> TaskView | None:
 
 async def _heartbeat(activities: list[PendingActivityInfo], payloads: Payloads) -> Progress | None:
     """The newest report of a running activity. One that cannot be read is none: progress is never worth an error."""
-    running = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-    beating = [one for one in activities if one.state == running and one.heartbeat_details.payloads]
+    beating = [one for one in activities if one.state == _RUNNING and one.heartbeat_details.payloads]
     for activity in sorted(beating, key=lambda one: one.last_heartbeat_time.ToNanoseconds(), reverse=True):
         try:
             return Progress.model_validate(await payloads.json(activity.heartbeat_details.payloads[0]))

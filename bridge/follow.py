@@ -52,6 +52,19 @@ LONG_POLL: Final = timedelta(seconds=25)
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
 
+
+class _Kind:
+    """The types of events that are looked at; the generated enum would search for the name each time."""
+
+    TASK_SCHEDULED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+    TASK_COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    ACTIVITY_SCHEDULED: Final = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    CANCEL_REQUESTED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+    PAUSED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED
+    UNPAUSED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UNPAUSED
+    MEMO_CHANGED: Final = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
+
+
 _ACTIVITY_ENDS: Final = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
@@ -105,22 +118,22 @@ class _Run:
         changes: dict[str, Any] = {"history_length": event.event_id}
         told, ended = False, None
         match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+            case _Kind.TASK_SCHEDULED:
                 changes["pending_task"] = True
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            case _Kind.TASK_COMPLETED:
                 # One that failed or timed out is tried again without an event, and so stays pending
                 changes |= {"pending_task": False, "worker_seen": True}
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            case _Kind.ACTIVITY_SCHEDULED:
                 changes["activities"] = self.now.activities + 1
             case kind if kind in _ACTIVITY_ENDS:
                 changes["activities"] = self.now.activities - 1
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+            case _Kind.CANCEL_REQUESTED:
                 changes["cancel_requested"] = True
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED:
+            case _Kind.PAUSED:
                 changes["paused"] = True
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UNPAUSED:
+            case _Kind.UNPAUSED:
                 changes["paused"] = False
-            case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+            case _Kind.MEMO_CHANGED:
                 memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
                 if told := VIEW_MEMO in memo:
                     changes["snapshot"] = await snapshot_in(memo, self.payloads)

@@ -33,6 +33,9 @@ OFTEN_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 1.0
 """How often a task is described whose poll does not tell everything."""
 
+TELLING_SECONDS: Final = 0.001
+"""What listeners have to be told before Temporal is asked again: to ask takes as long as to tell them."""
+
 STALE_SECONDS: Final = SHORT_POLL.total_seconds() + 1
 """How long ago a task that is read from memory may have been heard of."""
 
@@ -165,6 +168,8 @@ class Watch:
                 async for moments in looks:
                     self._take([moment for moment in moments if moment.ended is None])
                     last = moments[-1] if moments else last
+                    if self.listeners and moments and moments[-1].ended is None:
+                        await asyncio.sleep(TELLING_SECONDS)
             self._latest = last
             self.end()
         except TaskNotFound:

@@ -268,6 +268,25 @@ def test_the_poll_is_short_while_the_task_is_read() -> None:
     assert watch.follower.patience == SHORT_POLL
 
 
+async def test_listeners_are_told_before_temporal_is_asked_again() -> None:
+    order: list[str] = []
+
+    class TwoQuestions(StillFollower):
+        async def moments(self) -> AsyncGenerator[list[Moment]]:
+            for length in (5, 8):
+                yield [Moment(run(length, snapshot=asking(f"q{length}")), told=True)]
+                order.append("asked again")
+
+    watch, listener = Watch(cast(Follower, TwoQuestions())), Listener()
+    watch.join(listener)
+    polling = asyncio.create_task(watch.poll())
+    async with aclosing(listener.changes()) as changes:
+        while await anext(changes, None) is not None:
+            order.append("told")
+    await polling
+    assert order == ["told", "asked again"] * 2
+
+
 async def test_the_poll_is_long_again_when_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     watches = Watches(cast(Gateway, StillGateway()))
     async with watches.listening("t"):
