@@ -113,7 +113,9 @@ class Reader:
             getsizeof=lambda kept: kept.size,
         )
         self._told: WeakKeyDictionary[Described, Seen] = WeakKeyDictionary()
-        """What was made of a run at rest; most reads find it unchanged."""
+        """What was made of a run at rest and its snapshot; most reads find it unchanged. Views that a query told are
+        kept in `_views` alone, which bounds what they take.
+        """
         self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
         self._owners: TTLCache[str, tuple[Principal, str]] = TTLCache(OWNERS, OWNER_SECONDS)
         """Owner and tool."""
@@ -194,7 +196,7 @@ class Reader:
                     pass  # something moved; look again
                 else:
                     seen = Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)
-                    if not run.pending_task:
+                    if view is run.snapshot and not run.pending_task:
                         self._told[run] = seen
                     return seen
             if clock() + pause >= deadline:

@@ -298,6 +298,15 @@ async def test_of_a_task_that_temporal_tells_nothing_new_of_the_same_state_is_to
     assert asked(await served.parked(task, "b")) == {"b"}
 
 
+async def test_a_view_that_a_query_told_is_kept_once(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a"]], "publish": False})
+    await served.parked(task, "a")
+    await served.settled(task)
+    for _ in range(2):
+        assert asked(await served.read(task)) == {"a"}
+    assert (task in served.reader._views, len(served.reader._told)) == (True, 0)
+
+
 async def test_of_a_watched_task_that_has_not_changed_the_same_state_is_told(served: Bridge) -> None:
     task = await served.start("asker", {"rounds": [["a", "b"]]})
     await served.parked(task, "a", "b")
