@@ -18,8 +18,6 @@ from tests.bench.turns import compare
 from tests.bench.wire import McpServer, McpSession
 from tests.bench.world import World, start_program
 
-STATUSES: Final = {"parked": "input_required", "working": "working", "finished": "completed"}
-
 READS_TO_BE_WATCHED: Final = 15
 READ_SECONDS: Final = 0.1
 """So many reads of each task, with this pause, go before a turn of tasks that are read often: more, and for longer,
@@ -43,13 +41,18 @@ async def get_crowd(world: World) -> Outcome:
 
 
 async def _reads(world: World, count: int, seconds: float) -> Outcome:
+    """In this order the sides of a bar come one after the other, and neither follows one that works both cores hard
+    more often than the other does.
+    """
     contenders = await _bare(world, count)
-    for name, server in world.servers():
-        for kind, status in STATUSES.items() if name == "ours" else [("parked", "input_required")]:
-            tasks = await world.pool(server, status)
-            if kind == "parked":
-                contenders.append(in_turn(f"{name}, {kind}, in turn", await world.clients(server, count), tasks))
-            contenders.append(_often(f"{name}, {kind}, often", await world.clients(server, count), tasks[-count:]))
+    if world.peer is not None:
+        contenders.append(await _often(world, count, "peer, parked", world.peer, "input_required"))
+        contenders.append(await _in_turn(world, count, "peer, parked", world.peer))
+    contenders.append(await _in_turn(world, count, "ours, parked", world.ours))
+    contenders += [
+        await _often(world, count, f"ours, {kind}", world.ours, status)
+        for kind, status in (("working", "working"), ("finished", "completed"), ("parked", "input_required"))
+    ]
     contenders.append(await _ceiling(world, count))
     figure = "p50" if count == 1 else "rate"
     bars = [
@@ -71,9 +74,15 @@ def in_turn(name: str, sessions: Sequence[McpSession], tasks: Sequence[str]) -> 
     return Contender(name, repeated([client(session) for session in sessions]))
 
 
-def _often(name: str, sessions: Sequence[McpSession], tasks: Sequence[str]) -> Contender:
+async def _in_turn(world: World, count: int, name: str, server: McpServer) -> Contender:
+    tasks = await world.pool(server, "input_required")
+    return in_turn(f"{name}, in turn", await world.clients(server, count), tasks)
+
+
+async def _often(world: World, count: int, name: str, server: McpServer, status: str) -> Contender:
     """Each client reads a task of its own, and has done so for a while when a turn begins."""
-    pairs = list(zip(sessions, itertools.cycle(tasks), strict=False))
+    tasks = (await world.pool(server, status))[-count:]
+    pairs = list(zip(await world.clients(server, count), itertools.cycle(tasks), strict=False))
 
     def client(session: McpSession, task_id: str) -> Operation:
         return lambda: session.read(task_id)
@@ -86,7 +95,7 @@ def _often(name: str, sessions: Sequence[McpSession], tasks: Sequence[str]) -> C
     async def prepare() -> None:
         await asyncio.gather(*(before(*pair) for pair in pairs))
 
-    return Contender(name, repeated([client(*pair) for pair in pairs]), prepare)
+    return Contender(f"{name}, often", repeated([client(*pair) for pair in pairs]), prepare)
 
 
 async def _bare(world: World, count: int) -> list[Contender]:

@@ -1,4 +1,7 @@
-"""What changes tasks: creating them, answering them, and the whole cycle."""
+"""What changes tasks: creating them, answering them, and the whole cycle.
+
+The sides of a bar come one after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,19 @@ from tests.bench.world import World
 
 async def create_one(world: World) -> Outcome:
     """tools/call that makes a task, one client."""
-    contenders = [Contender("bare start", repeated([world.bare().create]))]
-    for name, server in world.servers():
-        contenders.append(Contender(name, repeated([(await world.mcp(server)).create])))
+    contenders = [Contender(name, repeated([(await world.mcp(server)).create])) for name, server in world.servers()]
+    contenders.insert(-1, Contender("bare start", repeated([world.bare().create])))
     bars = [Bar("ours", "p50", 1.5, "bare start")]
     return await compare(world, Comparison("create, 1 client", 1.5, contenders, bars))
 
 
 async def create_many(world: World) -> Outcome:
     """The same, 16 clients."""
-    contenders = [Contender("bare start", repeated([world.bare().create] * 16))]
-    for name, server in world.servers():
-        contenders.append(Contender(name, repeated([session.create for session in await world.clients(server, 16)])))
+    contenders = [
+        Contender(name, repeated([session.create for session in await world.clients(server, 16)]))
+        for name, server in world.servers()
+    ]
+    contenders.insert(-1, Contender("bare start", repeated([world.bare().create] * 16)))
     bars = [Bar("ours", "rate", 0.85, "bare start")]
     return await compare(world, Comparison("create, 16 clients", 1.5, contenders, bars))
 
@@ -40,12 +44,11 @@ async def update_one(world: World) -> Outcome:
 
 async def cycles(world: World) -> Outcome:
     """create, poll, answer, poll until done; 8 clients."""
-    contenders = [
+    contenders = [Contender(name, _cycles(await world.clients(server, 8))) for name, server in world.servers()]
+    contenders[-1:-1] = [
         Contender("bare client, workflow by hand", _cycles([world.bare_by_hand() for _ in range(8)])),
         Contender("bare client, our workflow", _cycles([world.bare() for _ in range(8)])),
     ]
-    for name, server in world.servers():
-        contenders.append(Contender(name, _cycles(await world.clients(server, 8))))
     bars = [
         Bar("ours", "rate", 0.9, "bare client, workflow by hand"),
         Bar("ours", "rate", 0.9, "bare client, our workflow"),
