@@ -78,6 +78,7 @@ COUNT: Final = timedelta(seconds=1)
 RETENTION_SECONDS: Final = 3600.0
 
 RUN_CACHE_BYTES: Final = 32 * 1024 * 1024
+"""Of answers to describes and what was made of them, those used latest."""
 
 _OBJECT_FACTOR: Final = 4
 _OBJECT_BYTES: Final = 3_000

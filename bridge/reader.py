@@ -46,7 +46,7 @@ from bridge.identity import Identity
 from bridge.queries import SharedQueries
 from bridge.query import QUERY_SECONDS, Answer
 from bridge.rights import Right, Rights
-from bridge.status import OutcomeRules, TaskState, Terminal, live, outcome, terminal
+from bridge.status import Live, OutcomeRules, TaskState, Terminal, live, outcome, terminal
 from bridge.turnover import Turnover
 from bridge.watches import Watches
 from workflows.kit.contract import Principal, TaskMemo, TaskView
@@ -112,9 +112,9 @@ class Reader:
             timer=time.time,
             getsizeof=lambda kept: kept.size,
         )
-        self._told: WeakKeyDictionary[Described, Seen] = WeakKeyDictionary()
-        """What was made of a run at rest and its snapshot; most reads find it unchanged. Views that a query told are
-        kept in `_views` alone, which bounds what they take.
+        self._told: WeakKeyDictionary[Described, Live] = WeakKeyDictionary()
+        """What was made of a run at rest and its snapshot, for as long as somebody has the run; most reads find it
+        unchanged. Views that a query told are kept in `_views` alone, which bounds what they take.
         """
         self._views: LRUCache[str, _Labelled] = LRUCache(VIEW_CACHE_BYTES, getsizeof=lambda labelled: labelled.size)
         self._owners: TTLCache[str, tuple[Principal, str]] = TTLCache(OWNERS, OWNER_SECONDS)
@@ -164,7 +164,7 @@ class Reader:
             await self._allowed(task_id, moment.run.memo.owner, moment.run.memo.tool, identity, right)
             if (told := self._told.get(moment.run)) is not None:
                 self._watches.read(moment.run)
-                return told
+                return Seen(told, moment.run)
         clock = asyncio.get_running_loop().time
         deadline = clock() + QUERY_SECONDS + 0.2
         pause, counted, turnover = _FIRST_PAUSE, False, Turnover()
@@ -176,7 +176,7 @@ class Reader:
             memo = self._authorised(run.memo, identity, right)
             if (told := self._told.get(run)) is not None:
                 self._watches.read(run)
-                return told
+                return Seen(told, run)
             if run.closed_at is not None:
                 if (ended := await self._ended(run, memo, moment.ended if run is moment.run else None)) is not None:
                     return Seen(ended, run)
@@ -195,10 +195,10 @@ class Reader:
                 except (Busy, NotOpen):
                     pass  # something moved; look again
                 else:
-                    seen = Seen(live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None), run)
+                    state = live(task_id, memo, view, heartbeat=run.heartbeat, taken_up=view is not None)
                     if view is run.snapshot and not run.pending_task:
-                        self._told[run] = seen
-                    return seen
+                        self._told[run] = state
+                    return Seen(state, run)
             if clock() + pause >= deadline:
                 return await self._last_known(task_id, identity, right)
             await asyncio.sleep(pause)

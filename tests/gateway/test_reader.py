@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from datetime import timedelta
 from typing import Any
 
@@ -296,6 +297,17 @@ async def test_of_a_task_that_temporal_tells_nothing_new_of_the_same_state_is_to
         await served.read(task, Principal(issuer="local", subject="somebody else"))
     await served.answer(task, "a")
     assert asked(await served.parked(task, "b")) == {"b"}
+
+
+async def test_what_was_made_of_a_run_goes_with_the_run(served: Bridge) -> None:
+    task = await served.start("asker", {"rounds": [["a"]]})
+    await served.parked(task, "a")
+    await served.settled(task)
+    await served.read(task)
+    assert len(served.reader._told) == 1
+    served.gateway._runs.clear()
+    gc.collect()
+    assert len(served.reader._told) == 0
 
 
 async def test_a_view_that_a_query_told_is_kept_once(served: Bridge) -> None:
