@@ -327,7 +327,9 @@ async def test_of_a_watched_task_that_has_not_changed_the_same_state_is_told(ser
         await listener.arrival(DEADLINE)
 
         async def unchanged() -> bool:
-            return await served.read(task) is await served.read(task)
+            described = served.gateway.describes
+            same = await served.read(task) is await served.read(task)
+            return same and served.gateway.describes == described
 
         await eventually(unchanged, what="the watch")
         with pytest.raises(TaskNotFound):
