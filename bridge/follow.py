@@ -75,11 +75,9 @@ _ACTIVITY_ENDS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class Moment:
-    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`). Each is equal to
-    itself alone.
-    """
+    """The task after an event. `told`: the published view changed with it, or the run ended (`ended`)."""
 
     run: Described
     told: bool = False

@@ -72,6 +72,12 @@ class CountingGateway(Gateway):
         return await super().close_event(task_id, run_id)
 
 
+def asked(state: Any) -> set[str]:
+    """The keys of what a live task asks."""
+    assert isinstance(state, Live)
+    return set(state.input_requests or ())
+
+
 class Bridge:
     """One replica's gateway and reader, and a plain client beside them."""
 

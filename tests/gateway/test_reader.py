@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,14 +13,9 @@ from bridge.errors import NotOpen, TaskNotFound
 from bridge.reader import NO_WORKER, PAUSED
 from bridge.rights import Right
 from bridge.status import Live, Terminal
-from tests.gateway.conftest import DEADLINE, OWNER, TESTER, Bridge, make_bridge
+from tests.gateway.conftest import DEADLINE, OWNER, TESTER, Bridge, asked, make_bridge
 from tests.support import eventually
 from workflows.kit.contract import Principal, UpdateSignal
-
-
-def asked(state: Any) -> set[str]:
-    assert isinstance(state, Live)
-    return set(state.input_requests or ())
 
 
 async def test_a_task_whose_first_workflow_task_has_not_run_is_working_without_a_query(bridge: Bridge) -> None:
@@ -286,58 +279,6 @@ async def test_a_view_from_before_a_snapshot_is_not_kept(served: Bridge) -> None
     assert task not in served.reader._views
 
 
-async def test_of_a_task_that_temporal_tells_nothing_new_of_the_same_state_is_told(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a", "b"]]})
-    await served.parked(task, "a", "b")
-    await served.settled(task)
-    describes = served.gateway.describes
-    assert await served.read(task) is await served.read(task)
-    assert served.gateway.describes == describes + 2
-    with pytest.raises(TaskNotFound):
-        await served.read(task, Principal(issuer="local", subject="somebody else"))
-    await served.answer(task, "a")
-    assert asked(await served.parked(task, "b")) == {"b"}
-
-
-async def test_what_was_made_of_a_run_goes_with_the_run(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"]]})
-    await served.parked(task, "a")
-    await served.settled(task)
-    await served.read(task)
-    assert len(served.reader._told) == 1
-    served.gateway._runs.clear()
-    gc.collect()
-    assert len(served.reader._told) == 0
-
-
-async def test_a_view_that_a_query_told_is_kept_once(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a"]], "publish": False})
-    await served.parked(task, "a")
-    await served.settled(task)
-    for _ in range(2):
-        assert asked(await served.read(task)) == {"a"}
-    assert (task in served.reader._views, len(served.reader._told)) == (True, 0)
-
-
-async def test_of_a_watched_task_that_has_not_changed_the_same_state_is_told(served: Bridge) -> None:
-    task = await served.start("asker", {"rounds": [["a", "b"]]})
-    await served.parked(task, "a", "b")
-    await served.settled(task)
-    async with served.watches.listening(task) as listener:
-        await listener.arrival(DEADLINE)
-
-        async def unchanged() -> bool:
-            described = served.gateway.describes
-            same = await served.read(task) is await served.read(task)
-            return same and served.gateway.describes == described
-
-        await eventually(unchanged, what="the watch")
-        with pytest.raises(TaskNotFound):
-            await served.read(task, Principal(issuer="local", subject="somebody else"))
-        await served.answer(task, "a")
-        assert asked(await served.parked(task, "b")) == {"b"}
-
-
 async def test_an_answer_without_a_worker_is_never_kept(bridge: Bridge) -> None:
     async with bridge.worker():
         task = await bridge.start("asker", {"rounds": [["a"]], "publish": False, "hold": True})
@@ -500,12 +441,3 @@ async def test_no_read_is_older_than_the_answers_acknowledged_before_it(
             answered.add(key)
     assert reads > 100
     assert (stale, taken_back) == (0, 0)
-
-
-async def test_caches_are_bounded_by_bytes(served: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = await served.start("ender", {"how": "return", "value": "x" * 1_000_000})
-    monkeypatch.setattr("bridge.reader.OUTCOME_CACHE_BYTES", 1_000_000)
-    first = await served.ended(task)
-    assert task not in served.reader._outcomes
-    assert await served.read(task) == first
-    assert timedelta(0) < timedelta(milliseconds=first.ttl_ms)
